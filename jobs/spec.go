@@ -1,0 +1,122 @@
+// Package jobs is the room of the job file: its form, defaults, validation and
+// what follows from it (the grid of ranks).
+package jobs
+
+import "time"
+
+// Spec is a checked job: what the TOML file said, with defaults filled in.
+type Spec struct {
+	Name       string     `toml:"name"`
+	Seed       int64      `toml:"seed"`
+	Model      Model      `toml:"model"`
+	Data       Data       `toml:"data"`
+	Train      Train      `toml:"train"`
+	Optimizer  Optimizer  `toml:"optimizer"`
+	Parallel   Parallel   `toml:"parallel"`
+	Schedule   Schedule   `toml:"schedule"`
+	Device     Device     `toml:"device"`
+	Transport  Transport  `toml:"transport"`
+	Checkpoint Checkpoint `toml:"checkpoint"`
+	Run        Run        `toml:"run"`
+	Slurm      Slurm      `toml:"slurm"`
+}
+
+// Model describes the network.
+type Model struct {
+	Kind     string  `toml:"kind"` // transformer
+	Layers   int     `toml:"layers"`
+	Dim      int     `toml:"dim"`
+	Heads    int     `toml:"heads"`
+	KVHeads  int     `toml:"kv_heads"` // 0: as heads
+	FFN      int     `toml:"ffn"`      // 0: 8/3 dim rounded up to a multiple of 32
+	Seq      int     `toml:"seq"`
+	Vocab    int     `toml:"vocab"` // 0: 256 (bytes)
+	Tied     bool    `toml:"tied"`
+	RopeBase float64 `toml:"rope_base"`
+	NormEps  float64 `toml:"norm_eps"`
+}
+
+// Data says what is read.
+type Data struct {
+	Kind string `toml:"kind"` // text (bytes of a file) | synthetic
+	Path string `toml:"path"` // relative to the job file's folder
+}
+
+// Train says how long and how much at a time.
+type Train struct {
+	Steps     int    `toml:"steps"`
+	Batch     int    `toml:"batch"`     // global batch in sequences, over all replicas and micro-batches
+	Precision string `toml:"precision"` // fp32
+}
+
+// Optimizer describes the update.
+type Optimizer struct {
+	Kind        string  `toml:"kind"` // adamw | sgd
+	LR          float64 `toml:"lr"`
+	MinLR       float64 `toml:"min_lr"` // end of the cosine
+	Warmup      int     `toml:"warmup"` // steps of linear warm-up
+	Decay       string  `toml:"decay"`  // cosine | constant
+	Beta1       float64 `toml:"beta1"`
+	Beta2       float64 `toml:"beta2"`
+	Eps         float64 `toml:"eps"`
+	WeightDecay float64 `toml:"weight_decay"`
+	Momentum    float64 `toml:"momentum"` // sgd
+	Clip        float64 `toml:"clip"`     // global gradient norm; 0: no clipping
+}
+
+// Parallel says over how many ranks.
+type Parallel struct {
+	Stages   int `toml:"stages"` // pipeline ranks of a replica
+	Replicas int `toml:"replicas"`
+	Tensor   int `toml:"tensor"` // 1 only, so far
+}
+
+// Schedule selects the order of work.
+type Schedule struct {
+	Kind         string `toml:"kind"` // naive | gpipe | 1f1b | ...
+	Microbatches int    `toml:"microbatches"`
+	Chunks       int    `toml:"chunks"`      // stages a rank, for the interleaved kinds
+	BackwardP2   string `toml:"backward_p2"` // fused | lagged | cooldown | end
+	Concat       Concat `toml:"concat"`
+	MemoryLimit  Bytes  `toml:"memory_limit"`
+}
+
+// Concat is how many micro-batches one backward-p2 joins: n, or 0 for "all".
+type Concat int
+
+// Bytes is a size, in the file a number or text such as "70GiB"; 0: no limit.
+type Bytes int64
+
+// Device selects where the layers run.
+type Device struct {
+	Kind    string `toml:"kind"`    // auto | cpu | cuda | rehearse
+	Threads int    `toml:"threads"` // CPU threads a rank; 0: the host's cores shared by its ranks
+	BLAS    string `toml:"blas"`    // auto | onednn | mkl | blis | openblas | go | path of a library
+}
+
+// Transport selects how ranks talk.
+type Transport struct {
+	Kind   string `toml:"kind"` // auto | local | mpi
+	LibMPI string `toml:"libmpi"`
+}
+
+// Checkpoint says when the state is saved.
+type Checkpoint struct {
+	Every int `toml:"every"` // steps; 0: only at the end
+	Keep  int `toml:"keep"`
+}
+
+// Run says where the results go and how ranks are started.
+type Run struct {
+	Dir          string        `toml:"dir"`           // folder of run folders; --out names one
+	StartTimeout time.Duration `toml:"start_timeout"` // within which every rank must have joined
+}
+
+// Slurm holds what `submit` writes into the batch script.
+type Slurm struct {
+	Partition   string `toml:"partition"`
+	Nodes       int    `toml:"nodes"`
+	GPUsPerNode int    `toml:"gpus_per_node"`
+	Time        string `toml:"time"`
+	Account     string `toml:"account"`
+}
