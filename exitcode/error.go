@@ -1,0 +1,60 @@
+package exitcode
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// Error is an error that knows the exit code of the process it ends.
+type Error struct {
+	Code Code
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// With gives err the exit code. A nil err stays nil. The outermost code of a
+// chain wins: who knows more may overrule.
+func With(code Code, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: code, Err: err}
+}
+
+// Errorf is With(code, fmt.Errorf(format, args...)).
+func Errorf(code Code, format string, args ...any) error {
+	return With(code, fmt.Errorf(format, args...))
+}
+
+// environment are errors of the system that mean "this machine", not "a bug".
+var environment = []error{
+	fs.ErrNotExist, fs.ErrPermission,
+	syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.ESTALE, syscall.ENODEV,
+	syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN,
+}
+
+// Of returns the exit code of err: Finished for nil, the code given by With, a
+// code derived from a system error (no memory, no space, no such file), else
+// Unexpected.
+func Of(err error) Code {
+	if err == nil {
+		return Finished
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	if errors.Is(err, syscall.ENOMEM) {
+		return OutOfMemory
+	}
+	for _, env := range environment {
+		if errors.Is(err, env) {
+			return Environment
+		}
+	}
+	return Unexpected
+}
