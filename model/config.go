@@ -1,0 +1,92 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Config describes a decoder-only transformer.
+type Config struct {
+	Kind     string // "transformer": LLaMA-style
+	Layers   int    // decoder blocks
+	Dim      int
+	Heads    int
+	KVHeads  int // key/value heads; 0: as Heads
+	FFN      int // 0: 8/3 Dim rounded up to a multiple of 32
+	Seq      int // tokens of a sequence
+	Vocab    int // 0: 256, bytes
+	Tied     bool
+	RopeBase float64 // 0: 10000
+	NormEps  float64 // 0: 1e-5
+}
+
+// initStd is the standard deviation of fresh matrices; those that add to the
+// residual stream divide it by sqrt(2·Layers), as GPT-2 does.
+const initStd = 0.02
+
+// WithDefaults returns c with its zero values replaced.
+func (c Config) WithDefaults() Config {
+	def(&c.Kind, "transformer")
+	def(&c.KVHeads, c.Heads)
+	def(&c.FFN, (8*c.Dim/3+31)/32*32)
+	def(&c.Vocab, 256)
+	def(&c.RopeBase, 10000)
+	def(&c.NormEps, 1e-5)
+	return c
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Check returns every mistake of c, defaults filled in, joined.
+func (c Config) Check() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("model: "+format, args...)) }
+	if c.Kind != "transformer" {
+		fail("kind %q is unknown; known: \"transformer\"", c.Kind)
+	}
+	const most = 1 << 30 // keeps every product of two within an int64
+	for _, v := range []struct {
+		name  string
+		value int
+	}{{"layers", c.Layers}, {"dim", c.Dim}, {"heads", c.Heads}, {"kv_heads", c.KVHeads}, {"ffn", c.FFN}, {"seq", c.Seq}, {"vocab", c.Vocab}} {
+		if v.value < 1 || v.value > most {
+			fail("%s is %d; it must lie between 1 and %d", v.name, v.value, most)
+		}
+	}
+	if len(errs) == 0 {
+		if c.Dim%c.Heads != 0 {
+			fail("dim %d does not divide into %d heads; choose dim as a multiple of heads", c.Dim, c.Heads)
+		} else if c.HeadDim()%2 != 0 {
+			fail("a head has dim/heads = %d columns; rotary position needs an even number", c.HeadDim())
+		}
+		if c.Heads%c.KVHeads != 0 {
+			fail("%d heads do not divide over kv_heads = %d; choose heads as a multiple of kv_heads", c.Heads, c.KVHeads)
+		}
+	}
+	if !(c.RopeBase > 1) || math.IsInf(c.RopeBase, 0) {
+		fail("rope_base is %v; it must be a finite number above 1", c.RopeBase)
+	}
+	if !(c.NormEps > 0) || c.NormEps >= 1 {
+		fail("norm_eps is %v; it must lie above 0 and below 1", c.NormEps)
+	}
+	return errors.Join(errs...)
+}
+
+// HeadDim returns the columns of one head.
+func (c Config) HeadDim() int { return c.Dim / c.Heads }
+
+func (c Config) residualStd() float64 { return initStd / math.Sqrt(2*float64(c.Layers)) }
+
+// tie returns what embedding and head share, "" when untied.
+func (c Config) tie() string {
+	if c.Tied {
+		return nameEmbed
+	}
+	return ""
+}

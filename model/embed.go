@@ -1,0 +1,68 @@
+package model
+
+import "github.com/pipetrain/pipetrain/kernels"
+
+// Embed maps token ids to rows of a table. Ids have no gradient, so its
+// backward-p1 is empty and backward-p2 is all of its backward pass.
+type Embed struct {
+	vocab, dim int
+	table      Param
+}
+
+// Slots of Embed, in order.
+const (
+	embedX = iota
+	embedDY
+)
+
+// NewEmbed returns the embedding of vocab tokens in dim columns. A tie that is not
+// empty is shared with the head (see Param.Tie).
+func NewEmbed(vocab, dim int, std float64, tie string) *Embed {
+	return &Embed{vocab: vocab, dim: dim, table: Param{
+		Name: nameEmbed, Rows: vocab, Cols: dim, Init: Init{Std: std}, Decay: true, Tie: tie,
+	}}
+}
+
+// Name returns the Hugging Face prefix.
+func (e *Embed) Name() string { return "model.embed_tokens" }
+
+// Params returns the table.
+func (e *Embed) Params() []Param { return []Param{e.table} }
+
+// Slots returns what one micro-batch keeps.
+func (e *Embed) Slots() []Slot {
+	return []Slot{
+		embedX:  {SlotX, UntilWeight, 1, kernels.I32},
+		embedDY: {SlotDY, FromInput, e.dim, kernels.F32},
+	}
+}
+
+// InWidth is 1: an id a row.
+func (e *Embed) InWidth() int { return 1 }
+
+// OutWidth is the model's dimension.
+func (e *Embed) OutWidth() int { return e.dim }
+
+// Work is 0 for every pass.
+func (e *Embed) Work(Pass, kernels.Ops, Shape) int64 { return 0 }
+
+// FLOPs counts the additions of the scatter; the other passes compute nothing.
+func (e *Embed) FLOPs(p Pass, s Shape) int64 {
+	if p == PassWeight {
+		return int64(s.Rows()) * int64(e.dim)
+	}
+	return 0
+}
+
+// Forward gathers Out [rows, dim].
+func (e *Embed) Forward(c *Call) {
+	c.Dev.EmbeddingForward(c.Out, c.Weights[0], c.Slots[embedX], c.Shape.Rows(), e.dim)
+}
+
+// BackwardInput does nothing.
+func (e *Embed) BackwardInput(*Call) {}
+
+// BackwardWeight scatters dy into the table's gradient.
+func (e *Embed) BackwardWeight(c *Call) {
+	c.Dev.EmbeddingBackwardWeight(c.Grads[0], c.Slots[embedX], c.Slots[embedDY], c.Shape.Rows(), e.dim)
+}

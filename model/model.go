@@ -1,0 +1,94 @@
+package model
+
+// Model is a chain of layers: each one's output is the next one's input, the
+// last computes the loss.
+type Model struct {
+	Config Config // with defaults filled in
+	Layers []Layer
+	params []ParamRef
+}
+
+// ParamRef is a parameter with its place in the whole model.
+type ParamRef struct {
+	Param
+	Layer, Slot int // Layers[Layer].Params()[Slot]
+	// Index is the position among all parameters of the model, by layer: the key
+	// of initialisation and the order of the gradient norm's sum.
+	Index int
+	// Owner is the Index of the first copy of a tie, else Index itself. All copies
+	// start from the Owner's numbers; the Owner alone is saved, counted and
+	// enters the gradient norm.
+	Owner int
+}
+
+// Owned says whether p is the copy that counts.
+func (p ParamRef) Owned() bool { return p.Index == p.Owner }
+
+// New returns the model of cfg, zero values replaced by defaults, or every
+// mistake in it.
+func New(cfg Config) (*Model, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	m := &Model{Config: cfg, Layers: []Layer{NewEmbed(cfg.Vocab, cfg.Dim, initStd, cfg.tie())}}
+	for i := range cfg.Layers {
+		m.Layers = append(m.Layers, NewBlock(cfg, i))
+	}
+	m.Layers = append(m.Layers, NewHead(cfg))
+
+	owner := map[string]int{}
+	for i, l := range m.Layers {
+		for j, p := range l.Params() {
+			ref := ParamRef{Param: p, Layer: i, Slot: j, Index: len(m.params), Owner: len(m.params)}
+			if p.Tie != "" {
+				if first, seen := owner[p.Tie]; seen {
+					ref.Owner = first
+				} else {
+					owner[p.Tie] = ref.Index
+				}
+			}
+			m.params = append(m.params, ref)
+		}
+	}
+	return m, nil
+}
+
+// Params returns every parameter in global order, copies of a tie included.
+func (m *Model) Params() []ParamRef { return m.params }
+
+// ParamsOf returns those of the layers of r, in global order.
+func (m *Model) ParamsOf(r Range) []ParamRef {
+	var out []ParamRef
+	for _, p := range m.params {
+		if p.Layer >= r.First && p.Layer < r.End {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// ParamCount returns the trained numbers, a tied matrix counted once.
+func (m *Model) ParamCount() int64 {
+	var n int64
+	for _, p := range m.params {
+		if p.Owned() {
+			n += p.Len()
+		}
+	}
+	return n
+}
+
+// FLOPs returns the operations of a pass through all layers.
+func (m *Model) FLOPs(p Pass, s Shape) int64 {
+	return m.FLOPsOf(Range{0, len(m.Layers)}, p, s)
+}
+
+// FLOPsOf returns the operations of a pass through the layers of r.
+func (m *Model) FLOPsOf(r Range, p Pass, s Shape) int64 {
+	var n int64
+	for _, l := range m.Layers[r.First:r.End] {
+		n += l.FLOPs(p, s)
+	}
+	return n
+}

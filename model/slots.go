@@ -1,0 +1,36 @@
+package model
+
+// alignElems is 64 f32 elements, 256 bytes: the alignment of buffers that
+// share one allocation, as device memory itself is aligned.
+const alignElems = 64
+
+// align rounds a number of f32 elements up.
+func align(n int64) int64 { return (n + alignElems - 1) / alignElems * alignElems }
+
+// Bytes returns what the slots of one life of a layer take for so many rows,
+// each slot rounded up to the 256 bytes to which memory is aligned.
+func Bytes(l Layer, life Life, rows int) int64 {
+	var n int64
+	for _, s := range l.Slots() {
+		if s.Life == life {
+			n += (int64(rows)*int64(s.Width)*s.Type.Size() + 255) / 256 * 256
+		}
+	}
+	return n
+}
+
+// String returns the life's name.
+func (l Life) String() string {
+	return [...]string{"until I", "until W", "from I"}[l]
+}
+
+// Alive says whether a slot of life l holds something during pass p.
+func (l Life) Alive(p Pass) bool {
+	switch l {
+	case UntilInput:
+		return p != PassWeight
+	case FromInput:
+		return p != PassForward
+	}
+	return true
+}
