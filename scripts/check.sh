@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# All checks of the project, part by part. A part that fails does not stop the
+# next ones, but the whole then fails. go test comes last, so that its summary
+# lines end the log.
+#
+#   scripts/check.sh                 all parts
+#   scripts/check.sh vet race        these parts
+#   PIPETRAIN_SKIP="deps race" …     leave parts out
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+staticcheck_version=v0.8.2
+# Per test binary. A test that hangs is cut here, with the stacks of all its goroutines.
+test_timeout=${PIPETRAIN_TEST_TIMEOUT:-10m}
+
+all_parts=(deps gofmt vet staticcheck build race test)
+
+part_deps() { scripts/install-test-deps.sh; }
+
+part_gofmt() {
+  local files
+  files=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 -r ls -d 2>/dev/null | xargs -r gofmt -l)
+  [ -z "$files" ] || { printf 'not formatted; run gofmt -w on:\n%s\n' "$files"; return 1; }
+}
+
+part_vet() { go vet ./...; }
+
+part_staticcheck() {
+  local tool="honnef.co/go/tools/cmd/staticcheck@$staticcheck_version"
+  if ! go run "$tool" -version >/dev/null; then
+    echo "staticcheck $staticcheck_version could not be fetched or built (above: why). Without network: PIPETRAIN_SKIP=staticcheck"
+    return 1
+  fi
+  go run "$tool" ./...
+}
+
+part_build() { CGO_ENABLED=0 go build -trimpath -buildvcs=false ./... && make --no-print-directory build; }
+
+# The packages that start goroutines or share memory: found, not listed, so that a new one is not forgotten.
+concurrent_packages() {
+  grep -rlE --include='*.go' --exclude-dir=testdata --exclude-dir=build '^[[:space:]]*go [a-zA-Z_(]|^[[:space:]]*"sync(/atomic)?"$' . |
+    xargs -r -n 1 dirname | sort -u | xargs -r go list 2>/dev/null
+}
+
+part_race() {
+  local packages
+  mapfile -t packages < <(concurrent_packages)
+  [ ${#packages[@]} -gt 0 ] || { echo "no concurrent package found: the search in check.sh is broken"; return 1; }
+  # -short: the long runs prove numbers, not the absence of races.
+  CGO_ENABLED=1 go test -race -short -count=1 -timeout "$test_timeout" "${packages[@]}"
+}
+
+part_test() { go test -count=1 -timeout "$test_timeout" ./...; }
+
+if ! command -v go >/dev/null; then
+  echo "check: go is not in PATH; get Go 1.26 or later from https://go.dev/dl and add its bin folder to PATH" >&2
+  exit 1
+fi
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=("${all_parts[@]}")
+failed=()
+for part in "${parts[@]}"; do
+  if ! declare -F "part_$part" >/dev/null; then
+    echo "check: unknown part '$part'; known: ${all_parts[*]}" >&2
+    exit 2
+  fi
+  if [[ " ${PIPETRAIN_SKIP:-} " == *" $part "* ]]; then
+    echo "=== $part: left out by PIPETRAIN_SKIP"
+    continue
+  fi
+  # Earlier failures are named here again: the log's end belongs to go test.
+  echo "=== $part${failed[*]:+ (failed so far: ${failed[*]})}"
+  start=$SECONDS
+  # A background job rather than a condition: bash ignores set -e inside conditions.
+  (set -e; "part_$part") </dev/null &
+  if wait $!; then
+    [ "$part" = test ] || echo "=== $part: ok, $((SECONDS - start)) s"
+  else
+    failed+=("$part")
+    [ "$part" = test ] || echo "=== $part: FAILED, $((SECONDS - start)) s"
+  fi
+done
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "check: failed: ${failed[*]}" >&2
+  exit 1
+fi
