@@ -50,13 +50,16 @@ func (c Config) Check() error {
 	if c.Kind != "transformer" {
 		fail("kind %q is unknown; known: \"transformer\"", c.Kind)
 	}
-	const most = 1 << 30 // keeps every product of two within an int64
+	// The bounds keep bytes and operations of any sane batch within an int64.
 	for _, v := range []struct {
-		name  string
-		value int
-	}{{"layers", c.Layers}, {"dim", c.Dim}, {"heads", c.Heads}, {"kv_heads", c.KVHeads}, {"ffn", c.FFN}, {"seq", c.Seq}, {"vocab", c.Vocab}} {
-		if v.value < 1 || v.value > most {
-			fail("%s is %d; it must lie between 1 and %d", v.name, v.value, most)
+		name        string
+		value, most int
+	}{
+		{"layers", c.Layers, 1 << 12}, {"dim", c.Dim, 1 << 18}, {"heads", c.Heads, 1 << 12}, {"kv_heads", c.KVHeads, 1 << 12},
+		{"ffn", c.FFN, 1 << 20}, {"seq", c.Seq, 1 << 24}, {"vocab", c.Vocab, 1 << 24},
+	} {
+		if v.value < 1 || v.value > v.most {
+			fail("%s is %d; it must lie between 1 and %d", v.name, v.value, v.most)
 		}
 	}
 	if len(errs) == 0 {

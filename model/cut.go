@@ -47,10 +47,10 @@ func (c cutter) best() []int {
 	if c.stages == 1 {
 		return []int{c.blocks}
 	}
-	var best []int
+	inner := c.stages - 2
+	var bestA, bestZ int
 	var bestMax int64
 	var bestSquares float64
-	inner := c.stages - 2
 	for a := 1; a <= c.blocks-inner-1; a++ {
 		// Without inner stages the last takes all that the first leaves.
 		z := 1
@@ -58,15 +58,14 @@ func (c cutter) best() []int {
 			z = c.blocks - a
 		}
 		for ; z <= c.blocks-inner-a; z++ {
-			counts := append([]int{a}, spread(c.blocks-a-z, inner)...)
-			counts = append(counts, z)
-			worst, squares := c.judge(counts)
-			if best == nil || worst < bestMax || worst == bestMax && squares < bestSquares {
-				best, bestMax, bestSquares = counts, worst, squares
+			worst, squares := c.judge(a, c.blocks-a-z, z)
+			if bestA == 0 || worst < bestMax || worst == bestMax && squares < bestSquares {
+				bestA, bestZ, bestMax, bestSquares = a, z, worst, squares
 			}
 		}
 	}
-	return best
+	counts := append([]int{bestA}, spread(c.blocks-bestA-bestZ, inner)...)
+	return append(counts, bestZ)
 }
 
 // spread shares n out over parts as evenly as possible, larger shares last.
@@ -81,18 +80,21 @@ func spread(n, parts int) []int {
 	return out
 }
 
-// judge returns the slowest stage's cost and the sum of the squares of all.
-func (c cutter) judge(counts []int) (worst int64, squares float64) {
-	for s, n := range counts {
-		cost := int64(n) * c.block
-		if s == 0 {
-			cost += c.first
+// judge returns the slowest stage's cost and the sum of the squares of all, for
+// a blocks on the first stage, z on the last and rest on the inner ones.
+func (c cutter) judge(a, rest, z int) (worst int64, squares float64) {
+	add := func(cost int64, stages int) {
+		if stages > 0 {
+			worst = max(worst, cost)
+			squares += float64(stages) * float64(cost) * float64(cost)
 		}
-		if s == len(counts)-1 {
-			cost += c.last
-		}
-		worst = max(worst, cost)
-		squares += float64(cost) * float64(cost)
+	}
+	add(c.first+int64(a)*c.block, 1)
+	add(c.last+int64(z)*c.block, 1)
+	if inner := c.stages - 2; inner > 0 {
+		more := rest % inner
+		add(int64(rest/inner)*c.block, inner-more)
+		add(int64(rest/inner+1)*c.block, more)
 	}
 	return worst, squares
 }
