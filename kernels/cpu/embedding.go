@@ -1,0 +1,58 @@
+package cpu
+
+import "github.com/pipetrain/pipetrain/kernels"
+
+// EmbeddingForward gathers y[i] = table[ids[i]].
+func (d *Device) EmbeddingForward(y, table, ids kernels.Buffer, rows, dim int) {
+	const op = "EmbeddingForward"
+	vy, vi := f32(op, "y", y, rows*dim), i32(op, "ids", ids, rows)
+	n := vocabOf(op, table, dim)
+	vt := f32(op, "table", table, n*dim)
+	if !d.idsInside(op, vi, n) {
+		clear(vy)
+		return
+	}
+	d.splitRows(rows, dim, func(from, to int) {
+		for i := from; i < to; i++ {
+			id := int(vi[i])
+			copy(vy[i*dim:(i+1)*dim], vt[id*dim:(id+1)*dim])
+		}
+	})
+}
+
+// EmbeddingBackwardWeight scatters dtable[ids[i]] += dy[i], in order of i.
+func (d *Device) EmbeddingBackwardWeight(dtable, ids, dy kernels.Buffer, rows, dim int) {
+	const op = "EmbeddingBackwardWeight"
+	vd, vi := f32(op, "dy", dy, rows*dim), i32(op, "ids", ids, rows)
+	n := vocabOf(op, dtable, dim)
+	vt := f32(op, "dtable", dtable, n*dim)
+	if !d.idsInside(op, vi, n) {
+		return
+	}
+	// Two rows may name one id, so threads share columns out instead.
+	d.split(dim, 64, func(from, to int) {
+		for i, id := range vi {
+			t := vt[int(id)*dim+from : int(id)*dim+to]
+			d.vec.add(t, t, vd[i*dim+from:i*dim+to])
+		}
+	})
+}
+
+func vocabOf(op string, table kernels.Buffer, dim int) int {
+	if dim <= 0 {
+		panic("cpu: " + op + ": dim must be at least 1")
+	}
+	return int(table.Len) / dim
+}
+
+// idsInside says whether all ids name a row of the table. Ids are data, not
+// shapes, so a wrong one is a failure that Sync reports.
+func (d *Device) idsInside(op string, ids []int32, n int) bool {
+	for i, id := range ids {
+		if id < 0 || int(id) >= n {
+			d.fail("%s: row %d: id %d is outside the table of %d rows", op, i, id, n)
+			return false
+		}
+	}
+	return true
+}
