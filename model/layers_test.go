@@ -1,0 +1,246 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/pipetrain/pipetrain/kernels"
+)
+
+// trials are every layer in odd and even shapes, with and without grouped queries.
+func trials() map[string]*trial {
+	out := map[string]*trial{}
+	add := func(name string, cfg Config, batch, n int, blockOnly bool) {
+		cfg = cfg.WithDefaults()
+		if err := cfg.Check(); err != nil {
+			panic(err)
+		}
+		out[name+"/block"] = newTrial(cfg, NewBlock(cfg, 1), batch, n)
+		if !blockOnly {
+			out[name+"/embed"] = newTrial(cfg, NewEmbed(cfg.Vocab, cfg.Dim, initStd, ""), batch, n)
+			out[name+"/head"] = newTrial(cfg, NewHead(cfg), batch, n)
+		}
+	}
+	add("odd", Config{Layers: 2, Dim: 12, Heads: 3, FFN: 7, Seq: 5, Vocab: 11}, 2, 3, false)
+	add("grouped", Config{Layers: 2, Dim: 24, Heads: 6, KVHeads: 2, FFN: 20, Seq: 4, Vocab: 5, RopeBase: 50}, 1, 2, true)
+	add("one-kv-head", Config{Layers: 1, Dim: 40, Heads: 5, KVHeads: 1, FFN: 33, Seq: 9, Vocab: 37, NormEps: 0.1}, 2, 2, false)
+	add("one-token", Config{Layers: 1, Dim: 8, Heads: 4, KVHeads: 2, FFN: 5, Seq: 1, Vocab: 2}, 3, 2, false)
+	return out
+}
+
+// forEach runs f on every trial as a subtest.
+func forEach(t *testing.T, f func(t *testing.T, tr *trial)) {
+	all := trials()
+	for _, name := range sortedKeys(all) {
+		t.Run(name, func(t *testing.T) { f(t, all[name]) })
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// values are the float64 inputs of a reference: one micro-batch's x and the weights.
+type values struct {
+	x       []float64
+	weights [][]float64
+}
+
+func (tr *trial) values(k int) values {
+	v := values{x: widen(tr.x[k])}
+	for _, w := range tr.weights {
+		v.weights = append(v.weights, widen(w))
+	}
+	return v
+}
+
+func widen(v []float32) []float64 {
+	out := make([]float64, len(v))
+	for i, x := range v {
+		out[i] = float64(x)
+	}
+	return out
+}
+
+// reference computes micro-batch k on a tape: outputs, objective and the numbers
+// whose gradients count.
+func (tr *trial) reference(k int, v values) (t *tape, y mat, x mat, weights []mat, objective num) {
+	t = &tape{}
+	for i, p := range tr.layer.Params() {
+		weights = append(weights, t.mat(p.Rows, p.Cols, v.weights[i]))
+	}
+	x = t.mat(tr.shape.Rows(), tr.cfg.Dim, v.x)
+	dy := widen(tr.dy[k])
+	switch tr.layer.(type) {
+	case *Embed:
+		y, x = embedRef(tr.ids[k], weights), nil
+	case *Block:
+		y = t.blockRef(x, weights, tr.cfg)
+	case *Head:
+		y = t.headRef(x, weights, tr.ids[k], tr.cfg)
+		for i := range dy {
+			dy[i] = float64(tr.scale)
+		}
+	}
+	return t, y, x, weights, t.objective(y, dy)
+}
+
+// expected returns what the tape says about all micro-batches.
+func (tr *trial) expected() (out, dx, grads [][]float64) {
+	for k := range tr.n {
+		t, y, x, weights, objective := tr.reference(k, tr.values(k))
+		g := t.gradient(objective)
+		out = append(out, y.pick(t.val))
+		dx = append(dx, x.pick(g))
+		for i, w := range weights {
+			if k == 0 {
+				grads = append(grads, make([]float64, tr.layer.Params()[i].Len()))
+			}
+			for j, d := range w.pick(g) {
+				grads[i][j] += d
+			}
+		}
+	}
+	return out, dx, grads
+}
+
+// check compares a run on dev with the tape.
+func (tr *trial) check(dev kernels.Device, calls []call) error {
+	const tolerance = 1e-5
+	wantDX := true
+	if _, first := tr.layer.(*Embed); first {
+		wantDX = false
+	}
+	got, err := tr.run(dev, calls, wantDX)
+	if err != nil {
+		return err
+	}
+	out, dx, grads := tr.expected()
+	for k := range tr.n {
+		if d := apart(got.out[k], out[k]); d > tolerance {
+			return fmt.Errorf("output of micro-batch %d is %.2g off", k, d)
+		}
+		if wantDX {
+			if d := apart(got.dx[k], dx[k]); d > tolerance {
+				return fmt.Errorf("input gradient of micro-batch %d is %.2g off", k, d)
+			}
+		}
+	}
+	for i, p := range tr.layer.Params() {
+		if d := apart(got.grads[i], grads[i]); d > tolerance {
+			return fmt.Errorf("gradient of %s is %.2g off", p.Name, d)
+		}
+	}
+	return nil
+}
+
+func TestLayersAgainstTape(t *testing.T) {
+	dev := openCPU(t)
+	forEach(t, func(t *testing.T, tr *trial) {
+		for name, calls := range map[string][]call{"fused": fused(tr.n), "split": split(tr.n), "concat": concat(tr.n)} {
+			if err := tr.check(dev, calls); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestTapeAgainstDifferences judges the judge: central differences of the
+// reference's own forward, which needs no derivative at all.
+func TestTapeAgainstDifferences(t *testing.T) {
+	forEach(t, func(t *testing.T, tr *trial) {
+		v := tr.values(0)
+		tp, _, x, weights, objective := tr.reference(0, v)
+		g := tp.gradient(objective)
+		at := func() float64 {
+			tp, _, _, _, objective := tr.reference(0, v)
+			return tp.val[objective]
+		}
+		compare := func(name string, values, grads []float64) {
+			step := max(1, len(values)/23) // some 23 of each tensor
+			size := 0.0
+			for _, d := range grads {
+				size = max(size, math.Abs(d))
+			}
+			for i := 0; i < len(values); i += step {
+				const h = 1e-4
+				was := values[i]
+				values[i] = was + h
+				up := at()
+				values[i] = was - h
+				down := at()
+				values[i] = was
+				if d := (up - down) / (2 * h); math.Abs(d-grads[i]) > 1e-6*max(size, 1) {
+					t.Errorf("%s[%d]: tape %g, differences %g", name, i, grads[i], d)
+				}
+			}
+		}
+		for i, p := range tr.layer.Params() {
+			compare(p.Name, v.weights[i], weights[i].pick(g))
+		}
+		if x != nil {
+			compare("x", v.x, x.pick(g))
+		}
+	})
+}
+
+// TestOrderOfPasses: the same bits fused or split, 1e-5 when concatenated.
+func TestOrderOfPasses(t *testing.T) {
+	dev := openCPU(t)
+	forEach(t, func(t *testing.T, tr *trial) {
+		_, first := tr.layer.(*Embed)
+		want, err := tr.run(dev, fused(tr.n), !first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tr.run(dev, split(tr.n), !first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range tr.layer.Params() {
+			if !slices.Equal(got.grads[i], want.grads[i]) {
+				t.Errorf("gradient of %s differs between fused and split", p.Name)
+			}
+		}
+		got, err = tr.run(dev, concat(tr.n), !first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range tr.layer.Params() {
+			if d := apart(got.grads[i], want.grads[i]); d > 1e-5 {
+				t.Errorf("gradient of %s is %.2g off when concatenated", p.Name, d)
+			}
+		}
+	})
+}
+
+// TestWithoutDX: the first layer's input gradient may be left out, and backward-p2
+// is none the worse.
+func TestWithoutDX(t *testing.T) {
+	dev := openCPU(t)
+	forEach(t, func(t *testing.T, tr *trial) {
+		if _, first := tr.layer.(*Embed); first {
+			t.Skip("has no input gradient")
+		}
+		want, err := tr.run(dev, split(tr.n), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tr.run(dev, split(tr.n), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range tr.layer.Params() {
+			if !slices.Equal(got.grads[i], want.grads[i]) {
+				t.Errorf("gradient of %s depends on DX", p.Name)
+			}
+		}
+	})
+}

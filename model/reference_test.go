@@ -1,0 +1,135 @@
+package model
+
+import "math"
+
+// The reference writes the layers down once more, number by number, from the
+// formulas of the papers; the tape derives their gradients.
+
+// linearRef is x·wᵀ.
+func (t *tape) linearRef(x, w mat) mat {
+	y := make(mat, len(x))
+	for i := range x {
+		for o := range w {
+			y[i] = append(y[i], t.dot(x[i], w[o]))
+		}
+	}
+	return y
+}
+
+func (t *tape) rmsnormRef(x mat, gamma []num, eps float64) mat {
+	y := make(mat, len(x))
+	for i, row := range x {
+		mean := t.scale(t.dot(row, row), 1/float64(len(row)))
+		rms := t.sqrt(t.plus(mean, eps))
+		for j := range row {
+			y[i] = append(y[i], t.mul(gamma[j], t.div(row[j], rms)))
+		}
+	}
+	return y
+}
+
+// rotaryRef turns the pairs (j, j+half) of one head by pos·base^(−2j/headDim).
+func (t *tape) rotaryRef(head []num, pos int, base float64) []num {
+	half := len(head) / 2
+	out := make([]num, len(head))
+	for j := range half {
+		angle := float64(pos) * math.Pow(base, -2*float64(j)/float64(len(head)))
+		sin, cos := math.Sincos(angle)
+		out[j] = t.sub(t.scale(head[j], cos), t.scale(head[j+half], sin))
+		out[j+half] = t.add(t.scale(head[j+half], cos), t.scale(head[j], sin))
+	}
+	return out
+}
+
+// attentionRef is causal attention over one sequence after another.
+func (t *tape) attentionRef(q, k, v mat, cfg Config) mat {
+	hd := cfg.HeadDim()
+	o := make(mat, len(q))
+	for i := range q {
+		pos := i % cfg.Seq
+		for h := range cfg.Heads {
+			kv := h * cfg.KVHeads / cfg.Heads * hd
+			qi := t.rotaryRef(q[i][h*hd:(h+1)*hd], pos, cfg.RopeBase)
+			var weights []num
+			for j := range pos + 1 {
+				kj := t.rotaryRef(k[i-pos+j][kv:kv+hd], j, cfg.RopeBase)
+				weights = append(weights, t.exp(t.scale(t.dot(qi, kj), 1/math.Sqrt(float64(hd)))))
+			}
+			total := t.sum(weights)
+			for c := range hd {
+				acc := t.leaf(0)
+				for j, w := range weights {
+					acc = t.add(acc, t.mul(w, v[i-pos+j][kv+c]))
+				}
+				o[i] = append(o[i], t.div(acc, total))
+			}
+		}
+	}
+	return o
+}
+
+func (t *tape) addRef(a, b mat) mat {
+	y := make(mat, len(a))
+	for i := range a {
+		for j := range a[i] {
+			y[i] = append(y[i], t.add(a[i][j], b[i][j]))
+		}
+	}
+	return y
+}
+
+// silu(g)·u = g·u/(1+exp(−g)).
+func (t *tape) swigluRef(g, u mat) mat {
+	y := make(mat, len(g))
+	for i := range g {
+		for j := range g[i] {
+			gate := t.div(g[i][j], t.plus(t.exp(t.scale(g[i][j], -1)), 1))
+			y[i] = append(y[i], t.mul(gate, u[i][j]))
+		}
+	}
+	return y
+}
+
+// blockRef takes the parameters in Block's order.
+func (t *tape) blockRef(x mat, p []mat, cfg Config) mat {
+	q, kv := cfg.Heads*cfg.HeadDim(), cfg.KVHeads*cfg.HeadDim()
+	n1 := t.rmsnormRef(x, p[0][0], cfg.NormEps)
+	o := t.attentionRef(t.linearRef(n1, p[1][:q]), t.linearRef(n1, p[1][q:q+kv]), t.linearRef(n1, p[1][q+kv:]), cfg)
+	h1 := t.addRef(x, t.linearRef(o, p[2]))
+	n2 := t.rmsnormRef(h1, p[3][0], cfg.NormEps)
+	act := t.swigluRef(t.linearRef(n2, p[4][:cfg.FFN]), t.linearRef(n2, p[4][cfg.FFN:]))
+	return t.addRef(h1, t.linearRef(act, p[5]))
+}
+
+// headRef returns one loss a row.
+func (t *tape) headRef(x mat, p []mat, targets []int32, cfg Config) mat {
+	logits := t.linearRef(t.rmsnormRef(x, p[0][0], cfg.NormEps), p[1])
+	loss := make(mat, len(x))
+	for i, row := range logits {
+		var exps []num
+		for _, z := range row {
+			exps = append(exps, t.exp(z))
+		}
+		loss[i] = []num{t.sub(t.log(t.sum(exps)), row[targets[i]])}
+	}
+	return loss
+}
+
+func embedRef(ids []int32, p []mat) mat {
+	y := make(mat, len(ids))
+	for i, id := range ids {
+		y[i] = p[0][id]
+	}
+	return y
+}
+
+// objective is what gradients are taken of: Σ dy·y for a layer, LossScale·Σ loss for the head.
+func (t *tape) objective(y mat, dy []float64) num {
+	s := t.leaf(0)
+	for i, row := range y {
+		for j, n := range row {
+			s = t.add(s, t.scale(n, dy[i*len(row)+j]))
+		}
+	}
+	return s
+}
