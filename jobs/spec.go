@@ -27,10 +27,10 @@ type Model struct {
 	Layers   int     `toml:"layers"`
 	Dim      int     `toml:"dim"`
 	Heads    int     `toml:"heads"`
-	KVHeads  int     `toml:"kv_heads"` // 0: as heads
-	FFN      int     `toml:"ffn"`      // 0: 8/3 dim rounded up to a multiple of 32
+	KVHeads  int     `toml:"kv_heads"` // default: as heads
+	FFN      int     `toml:"ffn"`      // default: 8/3 dim rounded up to a multiple of 32
 	Seq      int     `toml:"seq"`
-	Vocab    int     `toml:"vocab"` // 0: 256 (bytes)
+	Vocab    int     `toml:"vocab"` // default: 256 (bytes)
 	Tied     bool    `toml:"tied"`
 	RopeBase float64 `toml:"rope_base"`
 	NormEps  float64 `toml:"norm_eps"`
@@ -39,7 +39,9 @@ type Model struct {
 // Data says what is read.
 type Data struct {
 	Kind string `toml:"kind"` // text (bytes of a file) | synthetic
-	Path string `toml:"path"` // relative to the job file's folder
+	Path string `toml:"path"` // in the file: relative to the file's folder; in a checked job: absolute
+	// Holdout is the share of the text, at its end, that is kept for evaluation.
+	Holdout float64 `toml:"holdout"`
 }
 
 // Train says how long and how much at a time.
@@ -103,7 +105,7 @@ type Transport struct {
 // Checkpoint says when the state is saved.
 type Checkpoint struct {
 	Every int `toml:"every"` // steps; 0: only at the end
-	Keep  int `toml:"keep"`
+	Keep  int `toml:"keep"`  // newest ones kept; 0: all
 }
 
 // Run says where the results go and how ranks are started.

@@ -1,0 +1,43 @@
+package jobs
+
+import (
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// placements lists what backward_p2 may be.
+func placements() []string {
+	var names []string
+	for _, p := range schedule.Placements() {
+		names = append(names, string(p))
+	}
+	return names
+}
+
+// BuildSchedule returns the job's schedule of one replica: compute ops, with
+// backward-p2 placed; not lowered.
+func (s *Spec) BuildSchedule() (*schedule.Schedule, error) {
+	c := s.Schedule
+	base, err := schedule.Build(c.Kind, schedule.Config{Ranks: s.Parallel.Stages, Microbatches: c.Microbatches, Chunks: c.Chunks})
+	if err != nil {
+		return nil, err
+	}
+	return schedule.TwoBP(base, schedule.Policy{Placement: schedule.Placement(c.BackwardP2), Concat: int(c.Concat)})
+}
+
+// ModelConfig returns the network in the model room's terms.
+func (s *Spec) ModelConfig() model.Config {
+	m := s.Model
+	return model.Config{
+		Kind: m.Kind, Layers: m.Layers, Dim: m.Dim, Heads: m.Heads, KVHeads: m.KVHeads, FFN: m.FFN,
+		Seq: m.Seq, Vocab: m.Vocab, Tied: m.Tied, RopeBase: m.RopeBase, NormEps: m.NormEps,
+	}
+}
+
+// World returns the number of ranks of the job.
+func (s *Spec) World() int { return s.Parallel.Stages * s.Parallel.Replicas * s.Parallel.Tensor }
+
+// MicrobatchSize returns the sequences of one micro-batch.
+func (s *Spec) MicrobatchSize() int {
+	return s.Train.Batch / (s.Parallel.Replicas * s.Schedule.Microbatches)
+}

@@ -1,0 +1,243 @@
+package jobs
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// Key describes one key of the job file. The list of them is the single place
+// for what is checked of a value on its own, for the documentation page and for
+// the resolved job.
+type Key struct {
+	Name     string // "model.heads"
+	Doc      string // one sentence
+	Required bool
+	Note     string   // what the default is, where it follows from other keys
+	Choices  []string // the kinds it may name; empty: any text
+	Open     bool     // a text beside the choices is a path
+
+	min, max float64 // bounds of a number, inclusive; both 0: none
+	above    bool    // min itself is excluded
+	below    bool    // max itself is excluded
+	path     pathKey
+}
+
+// pathKey says how a text that names a file is made absolute.
+type pathKey uint8
+
+const (
+	noPath    pathKey = iota
+	isPath            // always a path
+	mayBePath         // a path when it has a separator, else a name
+)
+
+// tables describes the tables, in the order of the file.
+var tables = []struct{ Name, Doc string }{
+	{"", "The job"},
+	{"model", "The network"},
+	{"data", "What it is trained on"},
+	{"train", "How long, and how much at a time"},
+	{"optimizer", "The update"},
+	{"parallel", "Over how many ranks: world = stages × replicas × tensor"},
+	{"schedule", "The order of work within a step"},
+	{"device", "Where the layers run"},
+	{"transport", "How ranks talk"},
+	{"checkpoint", "When the state is saved"},
+	{"run", "Where the results go, how ranks are started"},
+	{"slurm", "What `submit` writes into the batch script"},
+}
+
+// keyList has one entry for each field of Spec, in the order of the file.
+// Bounds are far above any use and keep every size that follows within 64 bits.
+var keyList = []Key{
+	{Name: "name", Doc: "Names the run folder and the batch job: letters, digits, `.`, `_`, `-`.", Note: "the file's name without `.toml`"},
+	{Name: "seed", Doc: "Seed of everything random: initial weights and the order of the data."},
+
+	{Name: "model.kind", Doc: "Family of the network: `transformer` is a LLaMA-style decoder.", Choices: []string{"transformer"}},
+	{Name: "model.layers", Doc: "Blocks between embedding and head; at least one for each stage.", Required: true, min: 1, max: 1 << 12},
+	{Name: "model.dim", Doc: "Width of the residual stream.", Required: true, min: 1, max: 1 << 18},
+	{Name: "model.heads", Doc: "Attention heads; `dim / heads` is a whole, even number (rotary embedding turns pairs).", Required: true, min: 1, max: 1 << 12},
+	{Name: "model.kv_heads", Doc: "Heads of keys and values; divides `heads`, fewer is grouped-query attention.", Note: "as `heads`", min: 1, max: 1 << 12},
+	{Name: "model.ffn", Doc: "Inner width of the feed-forward part.", Note: "8/3 `dim`, rounded up to a multiple of 32", min: 1, max: 1 << 20},
+	{Name: "model.seq", Doc: "Tokens of a sequence.", Required: true, min: 1, max: 1 << 24},
+	{Name: "model.vocab", Doc: "Size of the vocabulary; bytes need 256.", Note: "256", min: 1, max: 1 << 24},
+	{Name: "model.tied", Doc: "Embedding and head share one matrix."},
+	{Name: "model.rope_base", Doc: "Base θ of the rotary position embedding.", min: 1, max: 1e12, above: true},
+	{Name: "model.norm_eps", Doc: "ε of RMSNorm.", min: 0, max: 1, above: true, below: true},
+
+	{Name: "data.kind", Doc: "`text`: the bytes of a file. `synthetic`: a sequence made from the seed, learnable, no file needed.", Choices: []string{"text", "synthetic"}},
+	{Name: "data.path", Doc: "The file. Relative to the job file's folder; after `--set`, to the working directory.", Note: "none; `text` needs one", path: isPath},
+	{Name: "data.holdout", Doc: "Share of the text, at its end, never trained on but kept for evaluation.", Note: "0.05; 0 where that is shorter than one sequence", min: 0, max: 0.5},
+
+	{Name: "train.steps", Doc: "Optimizer steps.", Required: true, min: 1, max: 1 << 40},
+	{Name: "train.batch", Doc: "Sequences of a step, over all replicas and micro-batches; a multiple of `replicas × microbatches`.", Required: true, min: 1, max: 1 << 30},
+	{Name: "train.precision", Doc: "Number format of weights and activations; `bf16` needs `device.kind = \"cuda\"` (or `rehearse`).", Choices: []string{"fp32", "bf16"}},
+
+	{Name: "optimizer.kind", Doc: "`adamw` (arXiv 1711.05101) or `sgd` with momentum.", Choices: []string{"adamw", "sgd"}},
+	{Name: "optimizer.lr", Doc: "Learning rate after the warm-up.", min: 0, max: 1000, above: true},
+	{Name: "optimizer.min_lr", Doc: "Learning rate at the end of the cosine; at most `lr`.", min: 0, max: 1000},
+	{Name: "optimizer.warmup", Doc: "Steps over which the rate rises linearly from 0; at most `train.steps`.", min: 0, max: 1 << 40},
+	{Name: "optimizer.decay", Doc: "What the rate does after the warm-up.", Choices: []string{"cosine", "constant"}},
+	{Name: "optimizer.beta1", Doc: "Decay of the mean of gradients (adamw).", min: 0, max: 1, below: true},
+	{Name: "optimizer.beta2", Doc: "Decay of the mean of squared gradients (adamw).", min: 0, max: 1, below: true},
+	{Name: "optimizer.eps", Doc: "Added to the denominator (adamw).", min: 0, max: 1, above: true},
+	{Name: "optimizer.weight_decay", Doc: "Weight decay of matrices; gains have none.", min: 0, max: 100},
+	{Name: "optimizer.momentum", Doc: "Momentum (sgd).", min: 0, max: 1, below: true},
+	{Name: "optimizer.clip", Doc: "Largest norm of the gradient over all stages; longer ones are scaled down. 0: no clipping.", min: 0, max: 1e9},
+
+	{Name: "parallel.stages", Doc: "Ranks of one pipeline.", min: 1, max: schedule.MaxRanks},
+	{Name: "parallel.replicas", Doc: "Copies of the pipeline, each with its share of the batch.", min: 1, max: 1 << 16},
+	{Name: "parallel.tensor", Doc: "Ranks that share each stage's matrices. Only 1, so far.", min: 1, max: 1 << 16},
+
+	{Name: "schedule.kind", Doc: "Order of forwards and backwards."},
+	{Name: "schedule.microbatches", Doc: "Micro-batches of a step and replica.", Note: "as `parallel.stages`, or what the kind needs at least", min: 1, max: schedule.MaxMicrobatches},
+	{Name: "schedule.chunks", Doc: "Stages a rank, for the kinds that place several.", Note: "the kind's own", min: 1, max: schedule.MaxChunks},
+	{Name: "schedule.backward_p2", Doc: "Where backward-p2 (gradient of the weights) goes: with backward-p1, lagging behind it, into the cooldown, or at the end (2BP, arXiv 2405.18047); `native`: where the kind itself puts it.", Note: "`cooldown`; `native` for kinds that place it themselves, `fused` for asynchronous ones"},
+	{Name: "schedule.concat", Doc: "Micro-batches joined in one backward-p2: a number up to `microbatches`, or `\"all\"`. No effect when `fused` or `native`.", min: 1, max: schedule.MaxMicrobatches},
+	{Name: "schedule.memory_limit", Doc: "Memory of a rank that the plan must fit: `\"70GiB\"`, `\"512MiB\"`, a number of bytes, or `\"\"` for none."},
+
+	{Name: "device.kind", Doc: "`cpu`, `cuda`, `auto` (the best found), or `rehearse`: the real schedule over the real transport, ops take modelled time and compute nothing.", Choices: []string{"auto", "cpu", "cuda", "rehearse"}},
+	{Name: "device.threads", Doc: "CPU threads a rank. 0: the host's cores shared evenly by its ranks.", min: 0, max: 4096},
+	{Name: "device.blas", Doc: "BLAS library of the CPU device, or the path of one; `auto`: the first found.", Choices: []string{"auto", "onednn", "mkl", "blis", "openblas", "go"}, Open: true, path: mayBePath},
+
+	{Name: "transport.kind", Doc: "`local`: shared memory of one host, nothing installed. `mpi`: the cluster's library, loaded at run time. `auto`: `mpi` under an MPI launcher, else `local`.", Choices: []string{"auto", "local", "mpi"}},
+	{Name: "transport.libmpi", Doc: "Path or name of the MPI library. Empty: found from the launcher.", path: mayBePath},
+
+	{Name: "checkpoint.every", Doc: "Steps between checkpoints. 0: only at the end.", min: 0, max: 1 << 40},
+	{Name: "checkpoint.keep", Doc: "Newest checkpoints kept. 0: all.", min: 0, max: 1 << 40},
+
+	{Name: "run.dir", Doc: "Folder of the run folders; `--out` names one run's. Relative to the job file's folder; after `--set`, to the working directory.", Note: "`runs` in the working directory", path: isPath},
+	{Name: "run.start_timeout", Doc: "Time within which every rank must have joined: `\"60s\"`, `\"2m\"`, or seconds.", min: 0, max: 86400, above: true},
+
+	{Name: "slurm.partition", Doc: "Partition. Empty: the cluster's default."},
+	{Name: "slurm.nodes", Doc: "Nodes. 0: Slurm decides.", min: 0, max: 1 << 20},
+	{Name: "slurm.gpus_per_node", Doc: "GPUs asked for on each node.", min: 0, max: 1 << 10},
+	{Name: "slurm.time", Doc: "Time limit as Slurm writes it: `\"30\"` (minutes), `\"04:00:00\"`, `\"1-12:00:00\"`. Empty: the partition's."},
+	{Name: "slurm.account", Doc: "Account to charge. Empty: the user's default."},
+}
+
+// Default returns the job that a file with only the required keys would give,
+// before what follows from other keys (kv_heads, ffn, microbatches …) is filled in.
+func Default() Spec {
+	return Spec{
+		Seed:       1,
+		Model:      Model{Kind: "transformer", RopeBase: 10000, NormEps: 1e-5},
+		Data:       Data{Kind: "text"},
+		Train:      Train{Precision: "fp32"},
+		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Momentum: 0.9, Clip: 1},
+		Parallel:   Parallel{Stages: 1, Replicas: 1, Tensor: 1},
+		Schedule:   Schedule{Kind: "1f1b", BackwardP2: "cooldown", Concat: 1},
+		Device:     Device{Kind: "auto", BLAS: "auto"},
+		Transport:  Transport{Kind: "auto"},
+		Checkpoint: Checkpoint{Keep: 2},
+		Run:        Run{StartTimeout: time.Minute},
+	}
+}
+
+// Keys returns every key of the job file in the order of the documentation.
+func Keys() []Key {
+	list := make([]Key, len(keyList))
+	copy(list, keyList)
+	for i := range list {
+		list[i].Choices = list[i].choices()
+	}
+	return list
+}
+
+// choices returns the kinds a key may name; those of the schedule room are its own.
+func (k Key) choices() []string {
+	switch k.Name {
+	case "schedule.kind":
+		return schedule.Names()
+	case "schedule.backward_p2":
+		return placements()
+	}
+	return k.Choices
+}
+
+// Type returns the key's type in the words of the documentation.
+func (k Key) Type() string {
+	var s Spec
+	switch field(&s, k.Name).Interface().(type) {
+	case string:
+		return "text"
+	case int, int64:
+		return "integer"
+	case float64:
+		return "number"
+	case bool:
+		return "true or false"
+	case Concat:
+		return `integer or "all"`
+	case Bytes:
+		return "size"
+	case time.Duration:
+		return "time"
+	}
+	panic("jobs: key " + k.Name + " has a type without a name")
+}
+
+// Range returns the bounds of a number in words, empty where there are none.
+func (k Key) Range() string {
+	if k.min == 0 && k.max == 0 {
+		return ""
+	}
+	from, to := "at least "+formatFloat(k.min), "at most "+formatFloat(k.max)
+	if k.above {
+		from = "above " + formatFloat(k.min)
+	}
+	if k.below {
+		to = "below " + formatFloat(k.max)
+	}
+	return from + ", " + to
+}
+
+func (k Key) table() string {
+	if t, _, ok := strings.Cut(k.Name, "."); ok {
+		return t
+	}
+	return ""
+}
+
+// leaf returns the name within its table.
+func (k Key) leaf() string { return k.Name[strings.LastIndexByte(k.Name, '.')+1:] }
+
+// keysByName finds a Key by its name.
+var keysByName = func() map[string]*Key {
+	m := make(map[string]*Key, len(keyList))
+	for i := range keyList {
+		m[keyList[i].Name] = &keyList[i]
+	}
+	return m
+}()
+
+func isTable(name string) bool {
+	for _, t := range tables {
+		if t.Name == name && name != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// field returns the settable field of s that a key names.
+func field(s *Spec, name string) reflect.Value {
+	v := reflect.ValueOf(s).Elem()
+	for part := range strings.SplitSeq(name, ".") {
+		v = fieldByTag(v, part)
+	}
+	return v
+}
+
+func fieldByTag(v reflect.Value, tag string) reflect.Value {
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("toml") == tag {
+			return v.Field(i)
+		}
+	}
+	panic(fmt.Sprintf("jobs: no field for key part %q in %s", tag, v.Type()))
+}

@@ -1,0 +1,304 @@
+package jobs
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// maxName bounds a job's name: run folders carry it with a time behind.
+const maxName = 64
+
+// maxOps bounds the compute ops of a step over all ranks of a replica, so that
+// a slip of the finger does not fill the memory with a schedule.
+const maxOps = 1 << 22
+
+// validate finds the combinations that cannot run. Each check looks only at
+// keys that are right on their own.
+func (l *loader) validate() {
+	l.validateName()
+	l.validateModel()
+	l.validateParallel()
+	l.validateTrain()
+	l.validateOptimizer()
+	l.validateSchedule()
+	l.validateData()
+	l.validatePlatform()
+}
+
+func isName(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'
+}
+
+func (l *loader) validateName() {
+	n := l.spec.Name
+	if !l.ok("name") {
+		return
+	}
+	right := "letters, digits, '.', '_' and '-', starting with a letter or digit"
+	switch {
+	case n == "":
+		l.mistake("name", "is empty", right, "")
+	case len(n) > maxName:
+		l.mistake("name", fmt.Sprintf("has %d characters", len(n)), fmt.Sprintf("at most %d", maxName), "")
+	case strings.ContainsFunc(n, func(r rune) bool { return !isName(r) }) || n[0] == '.' || n[0] == '-':
+		l.mistake("name", show(n)+" cannot name a folder and a batch job", right, "")
+	}
+}
+
+func (l *loader) validateModel() {
+	m := l.spec.Model
+	wrong := false
+	fail := func(key, what, right string) { wrong = true; l.mistake(key, what, right, "") }
+	if l.ok("model.dim", "model.heads") {
+		switch {
+		case m.Dim%m.Heads != 0:
+			fail("model.heads", fmt.Sprintf("%d does not divide model.dim = %d", m.Heads, m.Dim), headsFor(m.Dim, m.Heads))
+		case m.Dim/m.Heads%2 != 0:
+			fail("model.heads", fmt.Sprintf("a head gets dim / heads = %d columns, and rotary embedding turns pairs", m.Dim/m.Heads), headsFor(m.Dim, m.Heads))
+		}
+	}
+	if l.ok("model.heads", "model.kv_heads") && m.Heads%m.KVHeads != 0 {
+		fail("model.kv_heads", fmt.Sprintf("%d does not divide model.heads = %d", m.KVHeads, m.Heads), "one of "+divisors(m.Heads, m.KVHeads, func(int) bool { return true }))
+	}
+	keys := []string{"model.kind", "model.layers", "model.dim", "model.heads", "model.kv_heads", "model.ffn", "model.seq", "model.vocab", "model.rope_base", "model.norm_eps"}
+	if wrong || !l.ok(keys...) {
+		return
+	}
+	// The model room has the last word on what it can build.
+	if err := l.spec.ModelConfig().Check(); err != nil {
+		l.report(l.origin("model"), "model", strings.ReplaceAll(err.Error(), "\n", "; "), "", "")
+	}
+}
+
+// headsFor says which numbers of heads fit a width.
+func headsFor(dim, near int) string {
+	if dim%2 != 0 {
+		return "none fits: make model.dim even"
+	}
+	return "one of " + divisors(dim, near, func(h int) bool { return dim/h%2 == 0 })
+}
+
+// divisors lists up to five divisors of n around near that fit.
+func divisors(n, near int, fits func(int) bool) string {
+	var all []int
+	for d := 1; d <= n; d++ {
+		if n%d == 0 && fits(d) {
+			all = append(all, d)
+		}
+	}
+	at := 0
+	for at < len(all) && all[at] < near {
+		at++
+	}
+	from := max(0, min(at-2, len(all)-5))
+	all = all[from:min(len(all), from+5)]
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ", "), "[]")
+}
+
+func (l *loader) validateParallel() {
+	p := l.spec.Parallel
+	if l.ok("parallel.tensor") && p.Tensor > 1 {
+		l.mistake("parallel.tensor", fmt.Sprintf("%d ranks a stage: stages cannot be split over several ranks yet", p.Tensor), "1; use more stages or replicas", "")
+	}
+}
+
+func (l *loader) validateTrain() {
+	s := &l.spec
+	if l.ok("train.batch", "parallel.replicas", "schedule.microbatches") {
+		unit := s.Parallel.Replicas * s.Schedule.Microbatches
+		if b := s.Train.Batch; b%unit != 0 {
+			right := fmt.Sprintf("a multiple of %d, e.g. %d", unit, (b/unit+1)*unit)
+			if b > unit {
+				right += fmt.Sprintf(" or %d", b/unit*unit)
+			}
+			l.mistake("train.batch", fmt.Sprintf("%d sequences cannot be shared out evenly over %d replicas × %d micro-batches", b, s.Parallel.Replicas, s.Schedule.Microbatches), right, "")
+		} else if rows := b / s.Parallel.Replicas; l.ok("model.seq") && rows > 1<<31/s.Model.Seq {
+			// BLAS libraries count rows with 32 bits; a joined backward-p2 sees all of a replica's.
+			l.mistake("train.batch", fmt.Sprintf("%d sequences of %d tokens a replica are more rows than a matrix product can have", rows, s.Model.Seq), "at most 2^31 tokens", "")
+		}
+	}
+	if l.ok("train.precision", "device.kind") && s.Train.Precision == "bf16" {
+		switch s.Device.Kind {
+		case "cpu":
+			l.mistake("train.precision", "bf16 is not for device.kind = \"cpu\": its matrix products are fp32", "fp32, or device.kind = \"cuda\"", "")
+		case "auto":
+			l.mistake("train.precision", "bf16 with device.kind = \"auto\" would depend on the host: the CPU device has fp32 only", "fp32, or device.kind = \"cuda\"", "")
+		}
+	}
+}
+
+func (l *loader) validateOptimizer() {
+	o := l.spec.Optimizer
+	if l.ok("optimizer.lr", "optimizer.min_lr") && o.MinLR > o.LR {
+		l.mistake("optimizer.min_lr", fmt.Sprintf("%s is above optimizer.lr = %s", formatFloat(o.MinLR), formatFloat(o.LR)), "the rate falls from lr to min_lr", "")
+	}
+	if l.ok("optimizer.warmup", "train.steps") && o.Warmup > l.spec.Train.Steps {
+		l.mistake("optimizer.warmup", fmt.Sprintf("%d steps are more than train.steps = %d", o.Warmup, l.spec.Train.Steps), "at most train.steps", "")
+	}
+	if l.ok("optimizer.lr") && float32(o.LR) == 0 {
+		l.mistake("optimizer.lr", formatFloat(o.LR)+" is 0 in fp32", "at least 1e-45", "")
+	}
+	if l.ok("optimizer.eps") && float32(o.Eps) == 0 {
+		l.mistake("optimizer.eps", formatFloat(o.Eps)+" is 0 in fp32", "at least 1e-45, usually 1e-8", "")
+	}
+	for _, key := range []string{"optimizer.beta1", "optimizer.beta2"} {
+		// The bias correction divides by 1 - beta^step.
+		if beta := field(&l.spec, key).Float(); l.ok(key) && float32(beta) == 1 {
+			l.mistake(key, formatFloat(beta)+" is 1 in fp32", "below 1, e.g. 0.95", "")
+		}
+	}
+}
+
+func (l *loader) validateSchedule() {
+	s := &l.spec
+	c := &s.Schedule
+	if l.ok("schedule.concat", "schedule.microbatches") && int(c.Concat) > c.Microbatches {
+		l.mistake("schedule.concat", fmt.Sprintf("%d micro-batches cannot be joined: schedule.microbatches = %d", c.Concat, c.Microbatches), fmt.Sprintf(`1 to %d, or "all"`, c.Microbatches), "")
+	}
+	if !l.ok("schedule.kind", "schedule.chunks", "schedule.microbatches", "schedule.backward_p2", "schedule.concat", "parallel.stages") {
+		return
+	}
+	info, _ := schedule.Lookup(c.Kind)
+	if !info.Chunks && c.Chunks != info.DefaultChunks {
+		l.mistake("schedule.chunks", fmt.Sprintf("%d stages a rank: %s places %d", c.Chunks, c.Kind, info.DefaultChunks), chunkedKinds(), "")
+		return
+	}
+	if least := info.MinMicrobatches(s.Parallel.Stages, c.Chunks); c.Microbatches < least {
+		l.mistake("schedule.microbatches", fmt.Sprintf("%d are too few: %s over %d ranks needs %d", c.Microbatches, c.Kind, s.Parallel.Stages, least), fmt.Sprintf("at least %d, with train.batch to match", least), "")
+		return
+	}
+	if l.ok("model.layers") && s.Model.Layers < s.Parallel.Stages*c.Chunks {
+		l.mistake("model.layers", fmt.Sprintf("%d layers are too few for %d stages (parallel.stages = %d × schedule.chunks = %d)", s.Model.Layers, s.Parallel.Stages*c.Chunks, s.Parallel.Stages, c.Chunks),
+			fmt.Sprintf("at least %d layers, or at most %d stages", s.Parallel.Stages*c.Chunks, s.Model.Layers), "")
+		// Without a stage for every rank the schedule is of no use.
+		return
+	}
+	if ops := 3 * s.Parallel.Stages * c.Chunks; c.Microbatches > maxOps/ops {
+		l.mistake("schedule.microbatches", fmt.Sprintf("%d over %d stages make more than %d ops a step", c.Microbatches, s.Parallel.Stages*c.Chunks, maxOps), fmt.Sprintf("at most %d", max(1, maxOps/ops)), "")
+		return
+	}
+	if _, err := s.BuildSchedule(); err != nil {
+		l.mistake("schedule.kind", err.Error(), info.Rule, "")
+	}
+}
+
+func chunkedKinds() string {
+	var names []string
+	for _, i := range schedule.Kinds() {
+		if i.Chunks {
+			names = append(names, i.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "leave it out"
+	}
+	return "leave it out, or choose a kind that takes a number: " + strings.Join(names, ", ")
+}
+
+func (l *loader) validateData() {
+	s := &l.spec
+	if !l.ok("data.kind") || s.Data.Kind != "text" {
+		return
+	}
+	if l.ok("model.vocab") && s.Model.Vocab < 256 {
+		l.mistake("model.vocab", fmt.Sprintf("%d is too small for data.kind = \"text\", whose tokens are bytes", s.Model.Vocab), "256", "")
+	}
+	if !l.ok("data.path") {
+		return
+	}
+	if s.Data.Path == "" {
+		l.mistake("data.path", "is missing", "data.kind = \"text\" reads a file", "")
+		return
+	}
+	size, what, right := dataSize(s.Data.Path)
+	if what != "" {
+		l.mistake("data.path", show(s.Data.Path)+" "+what, right, "")
+		return
+	}
+	if !l.ok("model.seq", "data.holdout") {
+		return
+	}
+	window := int64(s.Model.Seq) + 1
+	if _, given := l.given["data.holdout"]; !given {
+		s.Data.Holdout = defaultHoldout(size, window)
+	}
+	held := HoldoutBytes(size, s.Data.Holdout)
+	switch {
+	case size-held < window:
+		l.mistake("data.path", fmt.Sprintf("%s is too short: %d bytes to train on, a sequence with its targets needs seq + 1 = %d", show(s.Data.Path), size-held, window), "a longer text, or a smaller model.seq", "")
+	case s.Data.Holdout > 0 && held < window:
+		l.mistake("data.holdout", fmt.Sprintf("%s of %d bytes is %d, less than the seq + 1 = %d of one sequence", formatFloat(s.Data.Holdout), size, held, window), "more, or 0", "")
+	}
+}
+
+// HoldoutBytes returns how many bytes at the end of a text of size bytes are
+// kept for evaluation.
+func HoldoutBytes(size int64, share float64) int64 { return int64(share * float64(size)) }
+
+func defaultHoldout(size, window int64) float64 {
+	const share = 0.05
+	held := HoldoutBytes(size, share)
+	if held < window || size-held < window {
+		return 0
+	}
+	return share
+}
+
+// dataSize returns the bytes of a data file, or what keeps it from being read.
+func dataSize(path string) (size int64, what, right string) {
+	if strings.ContainsAny(path, "*?") {
+		if _, err := os.Stat(path); err != nil {
+			return 0, "is a pattern; one file is read", "join the files first: cat … > corpus.txt"
+		}
+	}
+	info, err := os.Stat(path)
+	switch {
+	case os.IsNotExist(err):
+		return 0, "does not exist", "paths are relative to the job file's folder, after --set to the working directory"
+	case err != nil:
+		return 0, "cannot be read: " + reason(err), ""
+	case info.IsDir():
+		return 0, "is a folder; one file is read", "join its files first: cat … > corpus.txt"
+	case !info.Mode().IsRegular():
+		return 0, "is no regular file: ranks read it at many places at once", "save it in a file"
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, "cannot be read: " + reason(err), ""
+	}
+	f.Close()
+	return info.Size(), "", ""
+}
+
+var slurmTime = regexp.MustCompile(`^(\d{1,7}|\d{1,7}:\d{2}|\d{1,5}:\d{2}:\d{2}|\d{1,4}-\d{1,2}(:\d{2}){0,2}|UNLIMITED|INFINITE)$`)
+
+// slurmName has what may stand in a #SBATCH line without quoting.
+var slurmName = regexp.MustCompile(`^[A-Za-z0-9._,@+-]*$`)
+
+func (l *loader) validatePlatform() {
+	s := &l.spec
+	world := s.Parallel.Stages * s.Parallel.Replicas * s.Parallel.Tensor
+	worldOK := l.ok("parallel.stages", "parallel.replicas", "parallel.tensor")
+	gpus := s.Slurm.Nodes * s.Slurm.GPUsPerNode
+	if worldOK && l.ok("slurm.nodes", "slurm.gpus_per_node", "device.kind") && gpus > 0 && s.Device.Kind == "cuda" && world > gpus {
+		l.mistake("slurm.gpus_per_node", fmt.Sprintf("%d nodes × %d GPUs are fewer than the %d ranks, and a rank needs one", s.Slurm.Nodes, s.Slurm.GPUsPerNode, world), "more nodes or GPUs, or fewer stages or replicas", "")
+	}
+	if l.ok("slurm.nodes", "transport.kind") && s.Slurm.Nodes > 1 && s.Transport.Kind == "local" {
+		l.mistake("transport.kind", fmt.Sprintf("local joins the ranks of one host, and slurm.nodes = %d", s.Slurm.Nodes), "mpi or auto", "")
+	}
+	if worldOK && l.ok("slurm.nodes") && s.Slurm.Nodes > world {
+		l.mistake("slurm.nodes", fmt.Sprintf("%d nodes for %d ranks leave some without work", s.Slurm.Nodes, world), fmt.Sprintf("at most %d", world), "")
+	}
+	if l.ok("slurm.time") && s.Slurm.Time != "" && !slurmTime.MatchString(s.Slurm.Time) {
+		l.mistake("slurm.time", show(s.Slurm.Time)+" is no time limit", `minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM" or "D-HH:MM:SS"`, "")
+	}
+	for _, key := range []string{"slurm.partition", "slurm.account"} {
+		if v := field(s, key).String(); l.ok(key) && !slurmName.MatchString(v) {
+			l.mistake(key, show(v)+" cannot stand in a batch script", "letters, digits and . _ , @ + -", "")
+		}
+	}
+}
