@@ -1,0 +1,262 @@
+package schedule
+
+// seen bits of a stage and micro-batch.
+const (
+	sawF = 1 << iota
+	sawI
+	sawW
+	sawB
+	sawUpdate
+	sentF
+	recvdF
+	sentB
+	recvdB
+)
+
+func sawBit(k Kind) uint16 {
+	switch k {
+	case Forward:
+		return sawF
+	case BackwardInput:
+		return sawI
+	case BackwardWeight:
+		return sawW
+	case Backward:
+		return sawB
+	}
+	return sawUpdate
+}
+
+// checkComplete checks that each stage and micro-batch has one F and one B, or one I and one
+// W, on its rank; and in an asynchronous schedule one Update.
+func checkComplete(s *Schedule) error {
+	compute := 0
+	for _, program := range s.Programs {
+		for _, o := range program {
+			if o.Kind == Forward {
+				compute++
+			}
+		}
+	}
+	if s.Stages > compute/s.Microbatches+1 {
+		return missingForward(s) // before a table is made: it would not be bounded by the ops
+	}
+	saw := make([]uint16, s.Stages*s.Microbatches)
+	for r, program := range s.Programs {
+		for i, o := range program {
+			if !o.Kind.IsCompute() && o.Kind != Update {
+				continue
+			}
+			for k := o.First; k <= o.Last; k++ {
+				if home := s.RankOf(o.Stage, k); home != r {
+					return wrongOp(s, r, i, "stage %d of micro-batch %d is on rank %d", o.Stage, k, home)
+				}
+				cell := &saw[o.Stage*s.Microbatches+k]
+				if err := checkOnce(s, r, i, k, *cell); err != nil {
+					return err
+				}
+				*cell |= sawBit(o.Kind)
+			}
+		}
+	}
+	for stage := range s.Stages {
+		for k := range s.Microbatches {
+			cell := saw[stage*s.Microbatches+k]
+			kind := Kind(0)
+			switch {
+			case cell&sawF == 0:
+				kind = Forward
+			case cell&(sawI|sawW|sawB) == 0:
+				kind = Backward
+			case cell&(sawI|sawB) == 0:
+				kind = BackwardInput
+			case cell&(sawW|sawB) == 0:
+				kind = BackwardWeight
+			case s.Async != nil && cell&sawUpdate == 0:
+				kind = Update
+			default:
+				continue
+			}
+			return missing(s, op(stage, kind, k))
+		}
+	}
+	return nil
+}
+
+// checkOnce says whether op i of rank r may follow what was seen of micro-batch k.
+func checkOnce(s *Schedule, r, i, k int, saw uint16) error {
+	o := s.Programs[r][i]
+	switch bit := sawBit(o.Kind); {
+	case saw&bit != 0:
+		return wrongOp(s, r, i, "%s is there twice", op(o.Stage, o.Kind, k))
+	case bit == sawB && saw&(sawI|sawW) != 0, bit&(sawI|sawW) != 0 && saw&sawB != 0:
+		return wrongOp(s, r, i, "stage %d, micro-batch %d: B is I and W in one, and cannot stand beside them", o.Stage, k)
+	case bit == sawUpdate && saw&(sawW|sawB) == 0:
+		return wrongOp(s, r, i, "the weight gradient of micro-batch %d comes after the update that needs it", k)
+	case bit == sawUpdate && (o.First%s.Async.Every != 0 || o.Last != min(o.First+s.Async.Every, s.Microbatches)-1):
+		return wrongOp(s, r, i, "an update covers %d micro-batches", s.Async.Every)
+	}
+	return nil
+}
+
+func missing(s *Schedule, o Op) error {
+	return &CheckError{Rank: s.RankOf(o.Stage, o.First), Index: -1, Reason: o.String() + " is missing"}
+}
+
+// missingForward finds the first F that no program has.
+func missingForward(s *Schedule) error {
+	have := map[Op]bool{}
+	for _, program := range s.Programs {
+		for _, o := range program {
+			if o.Kind == Forward {
+				have[o] = true
+			}
+		}
+	}
+	for stage := range s.Stages {
+		for k := range s.Microbatches {
+			if o := op(stage, Forward, k); !have[o] {
+				return missing(s, o)
+			}
+		}
+	}
+	return nil
+}
+
+// checkTransfers checks a lowered schedule's transfers and reductions: each
+// tensor that changes ranks sent once after it is made and received once before it
+// is needed, each channel received in the order sent, each stage reduced once
+// by each of its ranks when its gradients are complete.
+func checkTransfers(s *Schedule) error {
+	m := s.Microbatches
+	saw := make([]uint16, s.Stages*m)
+	sent := make([][]int, len(newChannels(s).value))
+	free := newChannels(s)
+	for r, program := range s.Programs {
+		for i, o := range program {
+			cell := &saw[o.Stage*m+o.First]
+			recv, send := s.transfers(o)
+			switch {
+			case o.Kind.IsCompute():
+				if recv.Kind == RecvF && *cell&recvdF == 0 || recv.Kind == RecvB && *cell&recvdB == 0 {
+					return wrongOp(s, r, i, "%s must stand before it", recv)
+				}
+				for k := o.First; k <= o.Last; k++ {
+					saw[o.Stage*m+k] |= sawBit(o.Kind)
+				}
+			case o.Kind.IsSend() || o.Kind.IsRecv():
+				if err := checkTransfer(s, r, i, cell); err != nil {
+					return err
+				}
+				if o.Kind.IsSend() {
+					ch := free.index(o)
+					sent[ch] = append(sent[ch], o.First)
+				}
+			}
+			_ = send
+		}
+	}
+	for stage := range s.Stages {
+		for k := range m {
+			for _, kind := range []Kind{Forward, BackwardInput} {
+				_, send := s.transfers(op(stage, kind, k))
+				if send.Kind == SendF && saw[stage*m+k]&sentF == 0 || send.Kind == SendB && saw[stage*m+k]&sentB == 0 {
+					return missing(s, send)
+				}
+			}
+		}
+	}
+	if err := checkChannels(s, sent); err != nil {
+		return err
+	}
+	return checkReductions(s)
+}
+
+// checkTransfer checks one SEND or RECV against what its rank did before it.
+func checkTransfer(s *Schedule, r, i int, cell *uint16) error {
+	o := s.Programs[r][i]
+	if home := s.RankOf(o.Stage, o.First); home != r {
+		return wrongOp(s, r, i, "stage %d of micro-batch %d is on rank %d", o.Stage, o.First, home)
+	}
+	var other int
+	var bit, made, needed uint16
+	switch o.Kind {
+	case SendF:
+		other, bit, made = o.Stage+1, sentF, sawF
+	case SendB:
+		other, bit, made = o.Stage-1, sentB, sawI|sawB
+	case RecvF:
+		other, bit, needed = o.Stage-1, recvdF, sawF
+	case RecvB:
+		other, bit, needed = o.Stage+1, recvdB, sawI|sawB
+	}
+	switch {
+	case s.RankOf(other, o.First) == r:
+		return wrongOp(s, r, i, "stage %d is on this rank too: nothing is sent", other)
+	case *cell&bit != 0:
+		return wrongOp(s, r, i, "it is there twice")
+	case made != 0 && *cell&made == 0:
+		return wrongOp(s, r, i, "what it sends is not made yet")
+	case *cell&needed != 0:
+		return wrongOp(s, r, i, "what it receives was needed before")
+	}
+	*cell |= bit
+	return nil
+}
+
+// checkChannels checks that receives of a channel come in the order of its sends.
+func checkChannels(s *Schedule, sent [][]int) error {
+	free := newChannels(s)
+	next := make([]int, len(sent))
+	for r, program := range s.Programs {
+		for i, o := range program {
+			if !o.Kind.IsRecv() {
+				continue
+			}
+			send := op(o.Stage-1, SendF, o.First)
+			if o.Kind == RecvB {
+				send = op(o.Stage+1, SendB, o.First)
+			}
+			ch := free.index(send)
+			if k := sent[ch][next[ch]]; k != o.First {
+				return wrongOp(s, r, i, "rank %d sends %s before; a channel is received in the order sent",
+					s.RankOf(send.Stage, k), op(send.Stage, send.Kind, k))
+			}
+			next[ch]++
+		}
+	}
+	return nil
+}
+
+// checkReductions checks that each rank reduces each of its stages once, after its last weight gradient.
+func checkReductions(s *Schedule) error {
+	if s.Async != nil {
+		return nil
+	}
+	for r, program := range s.Programs {
+		reduced := map[int]bool{}
+		for i, o := range program {
+			switch {
+			case o.Kind == ReduceGrad && reduced[o.Stage]:
+				return wrongOp(s, r, i, "it is there twice")
+			case o.Kind == ReduceGrad:
+				reduced[o.Stage] = true
+			case (o.Kind == BackwardWeight || o.Kind == Backward) && reduced[o.Stage]:
+				return wrongOp(s, r, i, "stage %d was reduced before its last weight gradient", o.Stage)
+			}
+		}
+		held := s.StagesOf(r)
+		for _, stage := range held {
+			if !reduced[stage] {
+				return &CheckError{Rank: r, Index: -1, Reason: Op{Stage: stage, Kind: ReduceGrad}.String() + " is missing"}
+			}
+			delete(reduced, stage)
+		}
+		for i, o := range program {
+			if o.Kind == ReduceGrad && reduced[o.Stage] {
+				return wrongOp(s, r, i, "stage %d is not on this rank", o.Stage)
+			}
+		}
+	}
+	return nil
+}
