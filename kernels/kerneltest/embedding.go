@@ -1,0 +1,57 @@
+package kerneltest
+
+var embeddingCases = []Case{
+	{Name: "Embedding/Forward", run: func(c *check) {
+		for _, s := range [][3]int{{1, 1, 1}, {7, 5, 3}, {100, 64, 256}, {33, 130, 10}} {
+			rows, dim, vocab := s[0], s[1], s[2]
+			c.begin("rows %d dim %d vocab %d", rows, dim, vocab)
+			table, ids := c.in("table", c.normal(vocab*dim, 1)), c.ids("ids", c.tokens(rows, vocab))
+			y := c.out("y", rows*dim)
+			c.d.EmbeddingForward(y.buf, table.buf, ids.buf, rows, dim)
+			want := make([]float64, 0, rows*dim)
+			for _, id := range ids.ints {
+				want = append(want, wide(table.data[int(id)*dim:(int(id)+1)*dim])...)
+			}
+			c.equal(y, want, tolerance{})
+			c.end()
+		}
+	}},
+	{Name: "Embedding/BackwardWeight", run: func(c *check) {
+		for _, s := range [][3]int{{1, 1, 1}, {7, 5, 3}, {100, 64, 256}, {333, 130, 10}} {
+			rows, dim, vocab := s[0], s[1], s[2]
+			c.begin("rows %d dim %d vocab %d", rows, dim, vocab)
+			dy, ids := c.in("dy", c.normal(rows*dim, 1)), c.ids("ids", c.tokens(rows, vocab))
+			table := c.inOut("dtable", c.normal(vocab*dim, 1))
+			c.d.EmbeddingBackwardWeight(table.buf, ids.buf, dy.buf, rows, dim)
+			// In order of i, in f32: the sum is defined to the bit.
+			want := append([]float32(nil), table.data...)
+			for i, id := range ids.ints {
+				for j := range dim {
+					want[int(id)*dim+j] += dy.data[i*dim+j]
+				}
+			}
+			c.equal(table, wide(want), tolerance{})
+			c.end()
+		}
+	}},
+	{Name: "Embedding/OutOfRange", run: func(c *check) {
+		for _, bad := range []int32{-1, 4} {
+			c.begin("id %d of 4", bad)
+			table, ids := c.in("table", c.normal(4*3, 1)), c.ids("ids", []int32{0, bad})
+			y := c.out("y", 6)
+			c.d.EmbeddingForward(y.buf, table.buf, ids.buf, 2, 3)
+			if c.d.Sync() == nil {
+				c.failf("Sync reports nothing")
+			}
+		}
+		c.expectFailure = true
+	}},
+}
+
+func (c *check) tokens(n, vocab int) []int32 {
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = int32(c.r.IntN(vocab))
+	}
+	return v
+}

@@ -1,0 +1,401 @@
+package kerneltest_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/kernels/cpu"
+	"github.com/pipetrain/pipetrain/kernels/kerneltest"
+)
+
+func sound(threads int) (kernels.Device, error) {
+	return cpu.New(cpu.Options{Threads: threads, BLAS: "go"})
+}
+
+// broken is a device with one operation gone wrong.
+type broken struct {
+	kernels.Device
+	threads int
+	gemm    func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int)
+	normBI  func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, acc bool)
+	normBW  func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int)
+	add     func(d kernels.Device, dst, a, b kernels.Buffer)
+	sum     func(d *broken, out, x kernels.Buffer)
+	embBW   func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int)
+	rotary  func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, inv bool)
+	attn    func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention)
+	attnF   func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention)
+	swigluB func(d kernels.Device, dgu, dy, gu kernels.Buffer, rows, ffn int)
+	lossB   func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32)
+	adamw   func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW)
+	sgd     func(d kernels.Device, w, g, b kernels.Buffer, p kernels.SGD)
+	alloc   func(d kernels.Device, n int64) (kernels.Buffer, error)
+	zero    func(d kernels.Device, b kernels.Buffer)
+}
+
+func (b *broken) Gemm(ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, bb kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+	if b.gemm != nil {
+		b.gemm(b.Device, ta, tb, m, n, k, alpha, a, lda, bb, ldb, beta, c, ldc)
+		return
+	}
+	b.Device.Gemm(ta, tb, m, n, k, alpha, a, lda, bb, ldb, beta, c, ldc)
+}
+
+func (b *broken) RMSNormBackwardInput(dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, acc bool) {
+	if b.normBI != nil {
+		b.normBI(b.Device, dx, dy, x, rstd, gamma, rows, dim, acc)
+		return
+	}
+	b.Device.RMSNormBackwardInput(dx, dy, x, rstd, gamma, rows, dim, acc)
+}
+
+func (b *broken) RMSNormBackwardWeight(dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
+	if b.normBW != nil {
+		b.normBW(b.Device, dgamma, dy, x, rstd, rows, dim)
+		return
+	}
+	b.Device.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows, dim)
+}
+
+func (b *broken) Add(dst, x, y kernels.Buffer) {
+	if b.add != nil {
+		b.add(b.Device, dst, x, y)
+		return
+	}
+	b.Device.Add(dst, x, y)
+}
+
+func (b *broken) Sum(out, x kernels.Buffer) {
+	if b.sum != nil {
+		b.sum(b, out, x)
+		return
+	}
+	b.Device.Sum(out, x)
+}
+
+func (b *broken) EmbeddingBackwardWeight(dt, ids, dy kernels.Buffer, rows, dim int) {
+	if b.embBW != nil {
+		b.embBW(b.Device, dt, ids, dy, rows, dim)
+		return
+	}
+	b.Device.EmbeddingBackwardWeight(dt, ids, dy, rows, dim)
+}
+
+func (b *broken) Rotary(x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, inv bool) {
+	if b.rotary != nil {
+		b.rotary(b.Device, x, rows, seq, heads, dim, ld, theta, inv)
+		return
+	}
+	b.Device.Rotary(x, rows, seq, heads, dim, ld, theta, inv)
+}
+
+func (b *broken) AttentionForward(o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+	if b.attnF != nil {
+		b.attnF(b.Device, o, lse, qkv, work, s)
+		return
+	}
+	b.Device.AttentionForward(o, lse, qkv, work, s)
+}
+
+func (b *broken) AttentionBackward(dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+	if b.attn != nil {
+		b.attn(b.Device, dqkv, do, o, lse, qkv, work, s)
+		return
+	}
+	b.Device.AttentionBackward(dqkv, do, o, lse, qkv, work, s)
+}
+
+func (b *broken) SwiGLUBackward(dgu, dy, gu kernels.Buffer, rows, ffn int) {
+	if b.swigluB != nil {
+		b.swigluB(b.Device, dgu, dy, gu, rows, ffn)
+		return
+	}
+	b.Device.SwiGLUBackward(dgu, dy, gu, rows, ffn)
+}
+
+func (b *broken) CrossEntropyBackward(dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
+	if b.lossB != nil {
+		b.lossB(b.Device, dl, l, lse, t, rows, vocab, scale)
+		return
+	}
+	b.Device.CrossEntropyBackward(dl, l, lse, t, rows, vocab, scale)
+}
+
+func (b *broken) StepAdamW(w, g, m, v kernels.Buffer, p kernels.AdamW) {
+	if b.adamw != nil {
+		b.adamw(b.Device, w, g, m, v, p)
+		return
+	}
+	b.Device.StepAdamW(w, g, m, v, p)
+}
+
+func (b *broken) StepSGD(w, g, m kernels.Buffer, p kernels.SGD) {
+	if b.sgd != nil {
+		b.sgd(b.Device, w, g, m, p)
+		return
+	}
+	b.Device.StepSGD(w, g, m, p)
+}
+
+func (b *broken) Alloc(n int64) (kernels.Buffer, error) {
+	if b.alloc != nil {
+		return b.alloc(b.Device, n)
+	}
+	return b.Device.Alloc(n)
+}
+
+func (b *broken) Zero(x kernels.Buffer) {
+	if b.zero != nil {
+		b.zero(b.Device, x)
+		return
+	}
+	b.Device.Zero(x)
+}
+
+func TestSuitePassesSoundDevice(t *testing.T) { kerneltest.Run(t, sound) }
+
+// TestSuiteCatchesFaults breaks one thing at a time: the suite must see each.
+func TestSuiteCatchesFaults(t *testing.T) {
+	var calls int
+	faults := []struct {
+		name, cases string // the cases, by prefix, of which one must fail
+		b           broken
+	}{
+		{"Gemm forgets beta", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, 0, c, ldc)
+		}}},
+		{"Gemm reads C when beta is 0", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			if beta == 0 {
+				beta = 1e-30
+			}
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		}}},
+		{"Gemm leaves the last row when there are many", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			if m > 300 {
+				m--
+			}
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		}}},
+		{"Gemm loses the end of k beyond 256", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			if k > 256 {
+				k--
+			}
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		}}},
+		{"Gemm takes C as packed", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, n)
+		}}},
+		{"Gemm ignores transB of square matrices", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			d.Gemm(ta, tb && n != k, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		}}},
+		{"Gemm is not the same twice", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			if calls++; calls%97 == 0 {
+				alpha = alpha * (1 + 1e-6)
+			}
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		}}},
+		{"Gemm changes A", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+			if a.Len > 0 {
+				d.Add(a.Slice(0, 1), a.Slice(0, 1), a.Slice(0, 1))
+			}
+		}}},
+		{"RMSNormBackwardInput drops accumulate", "RMSNorm/BackwardInput", broken{normBI: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, _ bool) {
+			d.RMSNormBackwardInput(dx, dy, x, rstd, gamma, rows, dim, false)
+		}}},
+		{"RMSNormBackwardInput always accumulates", "RMSNorm/BackwardInput", broken{normBI: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, _ bool) {
+			d.RMSNormBackwardInput(dx, dy, x, rstd, gamma, rows, dim, true)
+		}}},
+		{"RMSNormBackwardInput uses dy for x", "RMSNorm/BackwardInput", broken{normBI: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, acc bool) {
+			d.RMSNormBackwardInput(dx, dy, dy, rstd, gamma, rows, dim, acc)
+		}}},
+		{"RMSNormBackwardWeight overwrites", "RMSNorm/BackwardWeight", broken{normBW: func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
+			d.Zero(dgamma)
+			d.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows, dim)
+		}}},
+		{"RMSNormBackwardWeight loses the last row", "RMSNorm/BackwardWeight", broken{normBW: func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
+			d.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows-1, dim)
+		}}},
+		{"Add leaves the tail unwritten", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+			n := dst.Len / 16 * 16
+			d.Add(dst.Slice(0, n), a.Slice(0, n), b.Slice(0, n))
+		}}},
+		{"Add writes past the end", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+			d.Add(dst, a, b)
+			d.Zero(kernels.Buffer{Addr: dst.Addr + uintptr(dst.Bytes()), Len: 1, Type: kernels.F32})
+		}}},
+		{"Add writes before the start", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+			d.Add(dst, a, b)
+			d.Zero(kernels.Buffer{Addr: dst.Addr - 4, Len: 1, Type: kernels.F32})
+		}}},
+		{"Add fails when dst is b", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+			d.Copy(dst, a)
+			d.Add(dst, dst, b)
+		}}},
+		{"Sum in f32", "Sum", broken{sum: func(b *broken, out, x kernels.Buffer) {
+			s := float32(0)
+			for i := range x.Len {
+				s += host32(b.Device, x.Slice(i, 1))
+			}
+			put64(b.Device, out, float64(s))
+		}}},
+		{"Sum depends on the threads", "Sum", broken{sum: func(b *broken, out, x kernels.Buffer) {
+			n := x.Len / int64(b.threads)
+			total := 0.0
+			for i := range int64(b.threads) {
+				to := (i + 1) * n
+				if i == int64(b.threads)-1 {
+					to = x.Len
+				}
+				b.Device.Sum(out, x.Slice(i*n, to-i*n))
+				total += get64(b.Device, out)
+			}
+			put64(b.Device, out, total)
+		}}},
+		{"Sum depends on alignment", "Sum", broken{sum: func(b *broken, out, x kernels.Buffer) {
+			head := min(x.Len, int64((64-x.Addr%64)%64/4))
+			b.Device.Sum(out, x.Slice(0, head))
+			first := get64(b.Device, out)
+			b.Device.Sum(out, x.Slice(head, x.Len-head))
+			put64(b.Device, out, first+get64(b.Device, out))
+		}}},
+		{"Embedding overwrites", "Embedding/BackwardWeight", broken{embBW: func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int) {
+			d.Zero(dt)
+			d.EmbeddingBackwardWeight(dt, ids, dy, rows, dim)
+		}}},
+		{"Embedding keeps only the last of equal ids", "Embedding/BackwardWeight", broken{embBW: func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int) {
+			seen := map[string]int64{}
+			for i := range int64(rows) {
+				seen[string(d.Host(ids.Slice(i, 1)))] = i
+			}
+			for _, i := range seen {
+				d.EmbeddingBackwardWeight(dt, ids.Slice(i, 1), dy.Slice(i*int64(dim), int64(dim)), 1, dim)
+			}
+		}}},
+		{"Rotary ignores inverse", "Rotary", broken{rotary: func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, _ bool) {
+			d.Rotary(x, rows, seq, heads, dim, ld, theta, false)
+		}}},
+		{"Rotary counts positions on", "Rotary", broken{rotary: func(d kernels.Device, x kernels.Buffer, rows, _, heads, dim, ld int, theta float32, inv bool) {
+			d.Rotary(x, rows, rows, heads, dim, ld, theta, inv)
+		}}},
+		{"Rotary turns all columns", "Rotary", broken{rotary: func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, inv bool) {
+			if ld >= (heads+1)*dim && rows > 1 {
+				d.Rotary(x, rows-1, seq, heads+1, dim, ld, theta, inv)
+				x, rows = x.Slice(int64((rows-1)*ld), int64(heads*dim)), 1
+			}
+			d.Rotary(x, rows, seq, heads, dim, ld, theta, inv)
+		}}},
+		{"AttentionForward is not causal across sequences", "Attention/Forward", broken{attnF: func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+			joined := s
+			joined.Batch, joined.Seq = 1, s.Rows()
+			w, _ := d.Alloc(d.AttentionWork(joined) * 4)
+			d.AttentionForward(o, lse, qkv, w.As(kernels.F32), joined)
+			d.Free(w)
+		}}},
+		{"AttentionForward mixes up key heads", "Attention/Forward", broken{attnF: func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+			d.AttentionForward(o, lse, qkv, work, s)
+			if s.KVHeads < s.Heads && s.KVHeads > 1 { // h mod KVHeads for h / group
+				w := int64(s.Heads * s.HeadDim)
+				for i := range int64(s.Rows()) {
+					d.Copy(o.Slice(i*w+int64(s.HeadDim), int64(s.HeadDim)), o.Slice(i*w+2*int64(s.HeadDim), int64(s.HeadDim)))
+				}
+			}
+		}}},
+		{"AttentionBackward leaves dv of the last row", "Attention/Backward", broken{attn: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+			last := dqkv.Slice(dqkv.Len-1, 1)
+			keep := append([]byte(nil), d.Host(last)...)
+			d.AttentionBackward(dqkv, do, o, lse, qkv, work, s)
+			d.CopyIn(last, keep)
+		}}},
+		{"AttentionBackward without do·o", "Attention/Backward", broken{attn: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+			z, _ := d.Alloc(o.Bytes())
+			d.AttentionBackward(dqkv, do, z.As(kernels.F32), lse, qkv, work, s)
+			d.Free(z)
+		}}},
+		{"AttentionBackward writes past its scratch", "Attention/Backward", broken{attn: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+			d.AttentionBackward(dqkv, do, o, lse, qkv, work, s)
+			d.Zero(kernels.Buffer{Addr: work.Addr + uintptr(work.Bytes()), Len: 1, Type: kernels.F32})
+		}}},
+		{"SwiGLUBackward fails in place", "SwiGLU/Backward", broken{swigluB: func(d kernels.Device, dgu, dy, gu kernels.Buffer, rows, ffn int) {
+			if dgu == gu && rows > 1 {
+				d.Copy(gu.Slice(0, int64(ffn)), gu.Slice(int64(ffn), int64(ffn)))
+			}
+			d.SwiGLUBackward(dgu, dy, gu, rows, ffn)
+		}}},
+		{"CrossEntropyBackward drops the scale", "CrossEntropy/Backward", broken{lossB: func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
+			d.CrossEntropyBackward(dl, l, lse, t, rows, vocab, 1)
+		}}},
+		{"CrossEntropyBackward takes the wrong row's target", "CrossEntropy/Backward", broken{lossB: func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
+			for i := range int64(rows) {
+				v := int64(vocab)
+				d.CrossEntropyBackward(dl.Slice(i*v, v), l.Slice(i*v, v), lse.Slice(i, 1), t.Slice(int64(rows)-1-i, 1), 1, vocab, scale)
+			}
+		}}},
+		{"AdamW without bias correction", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW) {
+			p.Step = 1000000
+			d.StepAdamW(w, g, m, v, p)
+		}}},
+		{"AdamW forgets the gradient's scale", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW) {
+			p.GradScale = 1
+			d.StepAdamW(w, g, m, v, p)
+		}}},
+		{"AdamW without decay", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW) {
+			p.WeightDecay = 0
+			d.StepAdamW(w, g, m, v, p)
+		}}},
+		{"SGD without momentum", "StepSGD", broken{sgd: func(d kernels.Device, w, g, b kernels.Buffer, p kernels.SGD) {
+			p.Momentum = 0
+			d.StepSGD(w, g, kernels.Buffer{}, p)
+		}}},
+		{"Alloc gives used memory", "Memory", broken{alloc: func(d kernels.Device, n int64) (kernels.Buffer, error) {
+			b, err := d.Alloc(n)
+			d.Host(b)[n/2] = 1
+			return b, err
+		}}},
+		{"Zero leaves the end", "Memory", broken{zero: func(d kernels.Device, b kernels.Buffer) {
+			if b.Len > 0 {
+				d.Zero(b.Slice(0, b.Len-1))
+			}
+		}}},
+	}
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			maker := func(threads int) (kernels.Device, error) {
+				d, err := sound(threads)
+				b := f.b
+				b.Device, b.threads = d, threads
+				return &b, err
+			}
+			tried := 0
+			for _, c := range kerneltest.Cases() {
+				if strings.HasPrefix(c.Name, f.cases) {
+					tried++
+					if err := c.Check(maker); err != nil {
+						t.Logf("caught: %.300v", err)
+						return
+					}
+				}
+			}
+			t.Errorf("%d cases %q saw nothing", tried, f.cases)
+		})
+	}
+}
+
+// TestSuiteCatchesPanics: a device that panics fails the case and no more.
+func TestSuiteCatchesPanics(t *testing.T) {
+	maker := func(threads int) (kernels.Device, error) {
+		d, err := sound(threads)
+		return &broken{Device: d, add: func(kernels.Device, kernels.Buffer, kernels.Buffer, kernels.Buffer) {
+			panic(rand.Int())
+		}}, err
+	}
+	for _, c := range kerneltest.Cases() {
+		if c.Name == "Add" {
+			if err := c.Check(maker); err == nil || !strings.Contains(err.Error(), "panic") {
+				t.Errorf("got %v, want the panic", err)
+			}
+		}
+	}
+}
