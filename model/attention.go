@@ -34,10 +34,10 @@ func (a attention) backwardInput(d kernels.Ops, dqkv, do, o, lse, qkv, work kern
 	d.Rotary(dqkv, s.Rows(), s.Seq, a.heads+a.kvHeads, a.headDim, a.qkvWidth(), a.theta, true)
 }
 
-// flops counts the products of forward (q·kᵀ, p·v) over the causal half, or
-// those of backward (s again, dv, dp, dq, dk).
+// flops counts the products over the causal half: q·kᵀ and p·v, or dv, dp, dq
+// and dk. What a backend computes again to save memory is its own affair.
 func (a attention) flops(p Pass, s Shape) int64 {
-	products := map[Pass]int64{PassForward: 2, PassInput: 5}[p]
+	products := map[Pass]int64{PassForward: 2, PassInput: 4}[p]
 	pairs := int64(s.Batch) * int64(s.Seq) * int64(s.Seq+1) / 2
 	return products * 2 * pairs * int64(a.outWidth())
 }

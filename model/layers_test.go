@@ -25,7 +25,7 @@ func trials() map[string]*trial {
 	}
 	add("odd", Config{Layers: 2, Dim: 12, Heads: 3, FFN: 7, Seq: 5, Vocab: 11}, 2, 3, false)
 	add("grouped", Config{Layers: 2, Dim: 24, Heads: 6, KVHeads: 2, FFN: 20, Seq: 4, Vocab: 5, RopeBase: 50}, 1, 2, true)
-	add("one-kv-head", Config{Layers: 1, Dim: 40, Heads: 5, KVHeads: 1, FFN: 33, Seq: 9, Vocab: 37, NormEps: 0.1}, 2, 2, false)
+	add("one-kv-head", Config{Layers: 1, Dim: 40, Heads: 5, KVHeads: 1, FFN: 33, Seq: 9, Vocab: 37, NormEps: 0.1}, 1, 2, false)
 	add("one-token", Config{Layers: 1, Dim: 8, Heads: 4, KVHeads: 2, FFN: 5, Seq: 1, Vocab: 2}, 3, 2, false)
 	return out
 }
@@ -78,7 +78,7 @@ func (tr *trial) reference(k int, v values) (t *tape, y mat, x mat, weights []ma
 	}
 	x = t.mat(tr.shape.Rows(), tr.cfg.Dim, v.x)
 	dy := widen(tr.dy[k])
-	switch tr.layer.(type) {
+	switch unwrap(tr.layer).(type) {
 	case *Embed:
 		y, x = embedRef(tr.ids[k], weights), nil
 	case *Block:
@@ -92,8 +92,23 @@ func (tr *trial) reference(k int, v values) (t *tape, y mat, x mat, weights []ma
 	return t, y, x, weights, t.objective(y, dy)
 }
 
+// unwrap returns the layer within a careless one.
+func unwrap(l Layer) Layer {
+	switch w := l.(type) {
+	case careless:
+		return w.Layer
+	case shortened:
+		return w.Layer
+	}
+	return l
+}
+
 // expected returns what the tape says about all micro-batches.
 func (tr *trial) expected() (out, dx, grads [][]float64) {
+	if tr.known != nil {
+		return tr.known.out, tr.known.dx, tr.known.grads
+	}
+	defer func() { tr.known = &expectation{out, dx, grads} }()
 	for k := range tr.n {
 		t, y, x, weights, objective := tr.reference(k, tr.values(k))
 		g := t.gradient(objective)
@@ -113,7 +128,7 @@ func (tr *trial) expected() (out, dx, grads [][]float64) {
 
 // check compares a run on dev with the tape.
 func (tr *trial) check(dev kernels.Device, calls []call) error {
-	const tolerance = 1e-5
+	const tolerance = 1e-5 // of the largest number; f32 has 6e-8
 	wantDX := true
 	if _, first := tr.layer.(*Embed); first {
 		wantDX = false
@@ -164,7 +179,7 @@ func TestTapeAgainstDifferences(t *testing.T) {
 			return tp.val[objective]
 		}
 		compare := func(name string, values, grads []float64) {
-			step := max(1, len(values)/23) // some 23 of each tensor
+			step := max(1, len(values)/9) // some 9 of each tensor
 			size := 0.0
 			for _, d := range grads {
 				size = max(size, math.Abs(d))

@@ -1,0 +1,128 @@
+package model
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pipetrain/pipetrain/kernels"
+)
+
+// BenchmarkBlocks runs forward and backward of 4 blocks (d = 512, 8 heads, seq
+// 256, micro-batch 4) on one thread, and beside each the device's own matrix
+// product of 1024³, since the rate of a shared machine changes within minutes.
+// It reports medians: GFLOP/s of the model's operations, the milliseconds of each
+// pass, and what part of the product's rate the blocks reach.
+func BenchmarkBlocks(b *testing.B) {
+	const layers = 4
+	dev := openCPU(b)
+	cfg := Config{Layers: layers, Dim: 512, Heads: 8, Seq: 256}.WithDefaults()
+	shape := Shape{4, cfg.Seq}
+	rows := int64(shape.Rows())
+	m, err := New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	blocks := Range{1, 1 + layers}
+	n := &network{t: b, dev: dev, model: m}
+	layout := NewLayout(m.ParamsOf(blocks))
+	w, g := n.alloc(layout.Len, kernels.F32), n.alloc(layout.Len, kernels.F32)
+	for i, p := range layout.Params {
+		v := make([]float32, p.Len())
+		Initialise(v, p.Param, 1, p.Index)
+		dev.CopyIn(layout.View(w, i), f32Bytes(v))
+	}
+	noise := func(b kernels.Buffer) {
+		r := rand.New(rand.NewPCG(1, 2))
+		v := make([]float32, b.Len)
+		for i := range v {
+			v[i] = float32(r.NormFloat64())
+		}
+		dev.CopyIn(b, f32Bytes(v))
+	}
+	var work int64
+	var calls []*Call
+	edge := n.alloc(rows*int64(cfg.Dim), kernels.F32)
+	for i := blocks.First; i < blocks.End; i++ {
+		l := m.Layers[i]
+		c := &Call{Dev: dev, Shape: shape, Weights: layout.Views(w, i), Grads: layout.Views(g, i)}
+		for _, s := range l.Slots() {
+			c.Slots = append(c.Slots, n.alloc(rows*int64(s.Width), s.Type))
+		}
+		for p := PassForward; p <= PassWeight; p++ {
+			work = max(work, l.Work(p, dev, shape))
+		}
+		calls = append(calls, c)
+	}
+	scratch := n.alloc(work, kernels.F32)
+	for i, c := range calls {
+		c.Work, c.Out, c.DX = scratch, edge, edge
+		if i+1 < layers {
+			c.Out = calls[i+1].Slots[blockX]
+		}
+		if i > 0 {
+			c.DX = calls[i-1].Slots[blockDY]
+		}
+	}
+	noise(calls[0].Slots[blockX])
+	noise(calls[layers-1].Slots[blockDY])
+
+	const side = 1024
+	square := n.alloc(3*side*side, kernels.F32)
+	part := func(i int64) kernels.Buffer { return square.Slice(i*side*side, side*side) }
+	noise(square)
+	product := func() {
+		dev.Gemm(false, true, side, side, side, 1, part(0), side, part(1), side, 0, part(2), side)
+	}
+	timed := func(f func()) float64 {
+		start := time.Now()
+		f()
+		if err := dev.Sync(); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(start).Seconds()
+	}
+	product()
+
+	var forward, input, weight, total, gemm []float64
+	for b.Loop() {
+		gemm = append(gemm, timed(product))
+		f := timed(func() {
+			for i, c := range calls {
+				m.Layers[blocks.First+i].Forward(c)
+			}
+		})
+		p1 := timed(func() {
+			for i := layers - 1; i >= 0; i-- {
+				m.Layers[blocks.First+i].BackwardInput(calls[i])
+			}
+		})
+		p2 := timed(func() {
+			for i := layers - 1; i >= 0; i-- {
+				m.Layers[blocks.First+i].BackwardWeight(calls[i])
+			}
+		})
+		gemm = append(gemm, timed(product))
+		forward, input, weight, total = append(forward, f), append(input, p1), append(weight, p2), append(total, f+p1+p2)
+	}
+	var flops int64
+	for p := PassForward; p <= PassWeight; p++ {
+		flops += m.FLOPsOf(blocks, p, shape)
+	}
+	rate := float64(flops) / median(total) / 1e9
+	sgemm := 2 * side * side * side / median(gemm) / 1e9
+	b.ReportMetric(rate, "GFLOP/s")
+	b.ReportMetric(sgemm, "sgemm-GFLOP/s")
+	b.ReportMetric(rate/sgemm, "of-sgemm")
+	b.ReportMetric(1e3*median(forward), "F-ms")
+	b.ReportMetric(1e3*median(input), "I-ms")
+	b.ReportMetric(1e3*median(weight), "W-ms")
+	info := dev.Info()
+	b.Logf("%v; %.1f GFLOP a round", info, float64(flops)/1e9)
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
