@@ -34,6 +34,7 @@ func (e *CheckError) Error() string {
 // places it; no order that waits for itself, also not through transfers, be they
 // buffered or rendezvous; sends and receives of each channel in the same
 // order; reductions after the last weight gradient and in an order that cannot deadlock.
+// A schedule that is not lowered is judged by what Lower would make of it.
 // Any value of Schedule is safe to pass. The error is a *CheckError.
 func Check(s *Schedule) error {
 	if err := checkShape(s); err != nil {
@@ -46,12 +47,11 @@ func Check(s *Schedule) error {
 		return err
 	}
 	lowered := s
-	if s.Lowered {
-		if err := checkTransfers(s); err != nil {
-			return err
-		}
-	} else {
+	if !s.Lowered {
 		lowered, _ = Passes(AddTransfers, AddReduceGrad)(s)
+	}
+	if err := checkTransfers(lowered); err != nil {
+		return err
 	}
 	for _, rendezvous := range []bool{false, true} {
 		if err := checkDeadlock(lowered, rendezvous); err != nil {
