@@ -23,16 +23,17 @@ type Block struct {
 	qkv, out     linear
 	gateUp, down linear
 	params       []Param
+	slots        []Slot
 }
 
 // Slots of Block, in order.
 const (
-	blockX    = iota
-	blockQKV  // rotated; freed at I
-	blockLSE  // log-sum-exp of the scores; freed at I
-	blockO    // attention's output, the output Linear's input
-	blockH1   // after the first residual
-	blockRSTD // statistics of the two norms
+	blockX     = iota
+	blockQKV   // rotated; freed at I
+	blockLSE   // log-sum-exp of the scores; freed at I
+	blockO     // attention's output, the output Linear's input
+	blockH1    // after the first residual
+	blockRSTD1 // statistics of the two norms
 	blockRSTD2
 	blockGU   // gate and up; from I on, their gradients
 	blockAct  // the down Linear's input
@@ -78,6 +79,23 @@ func NewBlock(cfg Config, index int) *Block {
 			{p + ".mlp.gate_proj.weight", cfg.FFN}, {p + ".mlp.up_proj.weight", cfg.FFN}}},
 		blockWDown: {Name: p + ".mlp.down_proj.weight", Rows: cfg.Dim, Cols: cfg.FFN, Init: res, Decay: true},
 	}
+	f := kernels.F32
+	b.slots = []Slot{
+		blockX:     {SlotX, UntilWeight, b.dim, f},
+		blockQKV:   {"qkv", UntilInput, b.attn.qkvWidth(), f},
+		blockLSE:   {"lse", UntilInput, b.attn.heads, f},
+		blockO:     {"o", UntilWeight, b.attn.outWidth(), f},
+		blockH1:    {"h1", UntilWeight, b.dim, f},
+		blockRSTD1: {"rstd1", UntilWeight, 1, f},
+		blockRSTD2: {"rstd2", UntilWeight, 1, f},
+		blockGU:    {"gu", UntilWeight, 2 * b.ffn, f},
+		blockAct:   {"act", UntilWeight, b.ffn, f},
+		blockDY:    {SlotDY, FromInput, b.dim, f},
+		blockDN2:   {"dn2", FromInput, b.dim, f},
+		blockDH1:   {"dh1", FromInput, b.dim, f},
+		blockDQKV:  {"dqkv", FromInput, b.attn.qkvWidth(), f},
+		blockDN1:   {"dn1", FromInput, b.dim, f},
+	}
 	return b
 }
 
@@ -88,25 +106,7 @@ func (b *Block) Name() string { return fmt.Sprintf("model.layers.%d", b.index) }
 func (b *Block) Params() []Param { return b.params }
 
 // Slots returns what one micro-batch keeps.
-func (b *Block) Slots() []Slot {
-	f := kernels.F32
-	return []Slot{
-		blockX:     {SlotX, UntilWeight, b.dim, f},
-		blockQKV:   {"qkv", UntilInput, b.attn.qkvWidth(), f},
-		blockLSE:   {"lse", UntilInput, b.attn.heads, f},
-		blockO:     {"o", UntilWeight, b.attn.outWidth(), f},
-		blockH1:    {"h1", UntilWeight, b.dim, f},
-		blockRSTD:  {"rstd1", UntilWeight, 1, f},
-		blockRSTD2: {"rstd2", UntilWeight, 1, f},
-		blockGU:    {"gu", UntilWeight, 2 * b.ffn, f},
-		blockAct:   {"act", UntilWeight, b.ffn, f},
-		blockDY:    {SlotDY, FromInput, b.dim, f},
-		blockDN2:   {"dn2", FromInput, b.dim, f},
-		blockDH1:   {"dh1", FromInput, b.dim, f},
-		blockDQKV:  {"dqkv", FromInput, b.attn.qkvWidth(), f},
-		blockDN1:   {"dn1", FromInput, b.dim, f},
-	}
-}
+func (b *Block) Slots() []Slot { return b.slots }
 
 // InWidth is the model's dimension.
 func (b *Block) InWidth() int { return b.dim }
@@ -140,7 +140,7 @@ func (b *Block) FLOPs(p Pass, s Shape) int64 {
 func (b *Block) Forward(c *Call) {
 	d, s, w, rows := c.Dev, c.Slots, c.Weights, c.Shape.Rows()
 	n := c.Work.Slice(0, int64(rows*b.dim))
-	b.norm.forward(d, n, s[blockRSTD], s[blockX], w[blockGamma1], rows)
+	b.norm.forward(d, n, s[blockRSTD1], s[blockX], w[blockGamma1], rows)
 	b.qkv.forward(d, s[blockQKV], n, w[blockWQKV], rows, false)
 	b.attn.forward(d, s[blockO], s[blockLSE], s[blockQKV], c.Work, c.Shape)
 	d.Copy(s[blockH1], s[blockX])
@@ -169,7 +169,7 @@ func (b *Block) BackwardInput(c *Call) {
 	b.attn.backwardInput(d, s[blockDQKV], do, s[blockO], s[blockLSE], s[blockQKV], work, c.Shape)
 	b.qkv.backwardInput(d, s[blockDN1], s[blockDQKV], w[blockWQKV], rows)
 	if !c.DX.Empty() {
-		b.norm.backwardInput(d, c.DX, s[blockDN1], s[blockDH1], s[blockX], s[blockRSTD], w[blockGamma1], rows)
+		b.norm.backwardInput(d, c.DX, s[blockDN1], s[blockDH1], s[blockX], s[blockRSTD1], w[blockGamma1], rows)
 	}
 }
 
@@ -188,5 +188,5 @@ func (b *Block) BackwardWeight(c *Call) {
 	b.out.backwardWeight(d, g[blockWO], s[blockDH1], s[blockO], rows)
 	b.norm.forward(d, n, rstd, s[blockX], w[blockGamma1], rows)
 	b.qkv.backwardWeight(d, g[blockWQKV], s[blockDQKV], n, rows)
-	b.norm.backwardWeight(d, g[blockGamma1], s[blockDN1], s[blockX], s[blockRSTD], rows)
+	b.norm.backwardWeight(d, g[blockGamma1], s[blockDN1], s[blockX], s[blockRSTD1], rows)
 }

@@ -5,8 +5,9 @@ import "github.com/pipetrain/pipetrain/kernels"
 // Embed maps token ids to rows of a table. Ids have no gradient, so its
 // backward-p1 is empty and backward-p2 is all of its backward pass.
 type Embed struct {
-	vocab, dim int
-	table      Param
+	dim    int
+	params []Param
+	slots  []Slot
 }
 
 // Slots of Embed, in order.
@@ -18,24 +19,24 @@ const (
 // NewEmbed returns the embedding of vocab tokens in dim columns. A tie that is not
 // empty is shared with the head (see Param.Tie).
 func NewEmbed(vocab, dim int, std float64, tie string) *Embed {
-	return &Embed{vocab: vocab, dim: dim, table: Param{
-		Name: nameEmbed, Rows: vocab, Cols: dim, Init: Init{Std: std}, Decay: true, Tie: tie,
-	}}
+	return &Embed{
+		dim:    dim,
+		params: []Param{{Name: nameEmbed, Rows: vocab, Cols: dim, Init: Init{Std: std}, Decay: true, Tie: tie}},
+		slots: []Slot{
+			embedX:  {SlotX, UntilWeight, 1, kernels.I32},
+			embedDY: {SlotDY, FromInput, dim, kernels.F32},
+		},
+	}
 }
 
 // Name returns the Hugging Face prefix.
 func (e *Embed) Name() string { return "model.embed_tokens" }
 
 // Params returns the table.
-func (e *Embed) Params() []Param { return []Param{e.table} }
+func (e *Embed) Params() []Param { return e.params }
 
 // Slots returns what one micro-batch keeps.
-func (e *Embed) Slots() []Slot {
-	return []Slot{
-		embedX:  {SlotX, UntilWeight, 1, kernels.I32},
-		embedDY: {SlotDY, FromInput, e.dim, kernels.F32},
-	}
-}
+func (e *Embed) Slots() []Slot { return e.slots }
 
 // InWidth is 1: an id a row.
 func (e *Embed) InWidth() int { return 1 }

@@ -13,6 +13,7 @@ type Head struct {
 	norm       rmsnorm
 	lm         linear
 	params     []Param
+	slots      []Slot
 }
 
 // Slots of Head, in order.
@@ -39,6 +40,15 @@ func NewHead(cfg Config) *Head {
 		headGamma: h.norm.gain("model.norm.weight"),
 		headW:     {Name: nameHead, Rows: cfg.Vocab, Cols: cfg.Dim, Init: Init{Std: initStd}, Decay: true, Tie: cfg.tie()},
 	}
+	f := kernels.F32
+	h.slots = []Slot{
+		headX:       {SlotX, UntilWeight, h.dim, f},
+		headTargets: {SlotTargets, UntilInput, 1, kernels.I32},
+		headRSTD:    {"rstd", UntilWeight, 1, f},
+		headLogits:  {"logits", UntilWeight, h.vocab, f},
+		headLSE:     {"lse", UntilInput, 1, f},
+		headDN:      {"dn", FromInput, h.dim, f},
+	}
 	return h
 }
 
@@ -49,17 +59,7 @@ func (h *Head) Name() string { return "lm_head" }
 func (h *Head) Params() []Param { return h.params }
 
 // Slots returns what one micro-batch keeps.
-func (h *Head) Slots() []Slot {
-	f := kernels.F32
-	return []Slot{
-		headX:       {SlotX, UntilWeight, h.dim, f},
-		headTargets: {SlotTargets, UntilInput, 1, kernels.I32},
-		headRSTD:    {"rstd", UntilWeight, 1, f},
-		headLogits:  {"logits", UntilWeight, h.vocab, f},
-		headLSE:     {"lse", UntilInput, 1, f},
-		headDN:      {"dn", FromInput, h.dim, f},
-	}
-}
+func (h *Head) Slots() []Slot { return h.slots }
 
 // InWidth is the model's dimension.
 func (h *Head) InWidth() int { return h.dim }

@@ -77,6 +77,7 @@ type Call struct {
 // no tensors: one Layer value serves every micro-batch.
 type Layer interface {
 	Name() string
+	// Params and Slots return the layer's own lists, to be read only.
 	Params() []Param
 	Slots() []Slot
 	// InWidth and OutWidth are the columns of input and output per row.

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/pipetrain/pipetrain/kernels"
@@ -178,7 +179,7 @@ func TestCarelessLayersAreNoticed(t *testing.T) {
 		}
 	}
 	// A slot that claims a shorter life than it needs.
-	for _, slot := range []int{blockX, blockO, blockH1, blockRSTD, blockRSTD2, blockGU, blockAct} {
+	for _, slot := range []int{blockX, blockO, blockH1, blockRSTD1, blockRSTD2, blockGU, blockAct} {
 		tr := trials()["odd/block"]
 		name := tr.layer.Slots()[slot].Name
 		tr.layer = shortened{tr.layer, slot}
@@ -195,7 +196,7 @@ type shortened struct {
 }
 
 func (l shortened) Slots() []Slot {
-	s := l.Layer.Slots()
+	s := slices.Clone(l.Layer.Slots())
 	s[l.slot].Life = UntilInput
 	return s
 }
