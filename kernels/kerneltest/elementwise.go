@@ -7,7 +7,7 @@ import (
 	"github.com/pipetrain/pipetrain/kernels"
 )
 
-var lengths = []int{1, 2, 15, 16, 17, 63, 64, 1000, 16384, 50001}
+var lengths = []int{1, 2, 15, 16, 17, 63, 64, 1000, 16384, 33001}
 
 var elementwiseCases = []Case{
 	{Name: "Add", run: func(c *check) {
