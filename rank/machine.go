@@ -1,0 +1,361 @@
+package rank
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// machine performs one rank's lowered program, step after step. Without a
+// device and a transport (dry) it allocates and frees exactly as it would with
+// them: the memory plan is a dry step.
+type machine struct {
+	sched   *schedule.Schedule
+	me      int // pipeline rank
+	program []schedule.Op
+	horizon []int // receives before horizon[i] are posted before op i
+
+	arena  *kernels.Arena
+	dev    kernels.Device // nil when dry
+	stages map[int]*stage
+
+	transport collectives.Transport // nil when dry
+	world     func(pipelineRank int) int
+	data      batcher
+
+	losses kernels.Block // F64, one a micro-batch
+	sums   kernels.Block // F64, the squared gradient norm of each parameter here
+
+	posted   map[int]posted // receives in flight, by program index
+	sending  map[channel]send
+	channels []channel // in order of first use, so that waiting has a fixed order
+
+	reduce func(ctx context.Context, st *stage) error
+	record func(op schedule.Op, category string, start, end int64)
+}
+
+// batcher gives the tokens and targets of a micro-batch of the current step.
+type batcher interface {
+	microbatch(mb int) (tokens, targets []int32, err error)
+}
+
+type posted struct {
+	req collectives.Request
+}
+
+// channel is the way of one stage's outputs or input gradients to a peer. Sends
+// on it are late by one: a SEND waits for the one before.
+type channel struct {
+	peer, stage int
+	kind        schedule.Kind
+}
+
+type send struct {
+	op    schedule.Op
+	req   collectives.Request
+	block kernels.Block
+}
+
+// horizons says for each op how far ahead receives are posted: all those that the
+// next compute op needs, and those of the compute op after it. So a message
+// can arrive while one op computes, at the price of one more buffer.
+func horizons(program []schedule.Op) []int {
+	out := make([]int, len(program))
+	next, after := len(program), len(program)
+	for i := len(program) - 1; i >= 0; i-- {
+		switch program[i].Kind {
+		case schedule.Forward, schedule.BackwardInput, schedule.BackwardWeight, schedule.Backward:
+			next, after = i, next
+		}
+		out[i] = after
+	}
+	return out
+}
+
+// tag names a message by what is sent: the same on both sides.
+func tag(stages int, op schedule.Op) int {
+	send := sendOf(op)
+	t := (send.First*stages + send.Stage) * 2
+	if send.Kind == schedule.SendB {
+		t++
+	}
+	return t % clockTag
+}
+
+// sendOf returns the send that a receive belongs to; a send is its own.
+func sendOf(op schedule.Op) schedule.Op {
+	switch op.Kind {
+	case schedule.RecvF:
+		op.Kind, op.Stage = schedule.SendF, op.Stage-1
+	case schedule.RecvB:
+		op.Kind, op.Stage = schedule.SendB, op.Stage+1
+	}
+	return op
+}
+
+// step performs the program once.
+func (m *machine) step(ctx context.Context) error {
+	m.posted = map[int]posted{}
+	m.sending = map[channel]send{}
+	m.channels = m.channels[:0]
+	before := m.arena.Used()
+	next := 0 // first op whose receive is not yet posted
+	for i, op := range m.program {
+		for ; next < m.horizon[i]; next++ {
+			if k := m.program[next].Kind; k == schedule.RecvF || k == schedule.RecvB {
+				if err := m.post(next); err != nil {
+					return m.fail(i, op, err)
+				}
+			}
+		}
+		if err := m.perform(ctx, i, op); err != nil {
+			return m.fail(i, op, err)
+		}
+	}
+	for _, ch := range m.channels {
+		if err := m.complete(ctx, ch); err != nil {
+			return fmt.Errorf("rank %d: at the end of the step: %w", m.me, err)
+		}
+	}
+	if left := m.arena.Used() - before; left != 0 {
+		return fmt.Errorf("rank %d: the step ended with %d bytes still in use: the schedule leaves micro-batches unfinished", m.me, left)
+	}
+	return nil
+}
+
+func (m *machine) fail(i int, op schedule.Op, err error) error {
+	return fmt.Errorf("rank %d: op %d (%s): %w", m.me, i, op, err)
+}
+
+// post makes room for a message and starts receiving it.
+func (m *machine) post(i int) error {
+	op := m.program[i]
+	st := m.stages[op.Stage]
+	var to kernels.Buffer
+	var err error
+	peer := op.Stage - 1
+	if op.Kind == schedule.RecvF {
+		to, err = st.expectInput(op.First)
+	} else {
+		to, err = st.expectGradient(op.First)
+		peer = op.Stage + 1
+	}
+	if err != nil || m.transport == nil {
+		return err
+	}
+	from := m.world(m.sched.RankOf(peer, op.First))
+	m.posted[i] = posted{m.transport.Irecv(from, tag(m.sched.Stages, op), m.dev.Host(to))}
+	return nil
+}
+
+func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
+	st := m.stages[op.Stage]
+	if st == nil {
+		return fmt.Errorf("stage %d is not on this rank", op.Stage)
+	}
+	start := now()
+	category := "compute"
+	var err error
+	switch op.Kind {
+	case schedule.Forward:
+		err = m.forward(st, op.First)
+	case schedule.BackwardInput, schedule.Backward:
+		err = m.backward(st, op)
+	case schedule.BackwardWeight:
+		err = st.backwardWeight(op.First, op.Last)
+	case schedule.RecvF, schedule.RecvB:
+		category = "wait"
+		if m.transport != nil {
+			err = m.posted[i].req.Wait(ctx)
+			delete(m.posted, i)
+		}
+	case schedule.SendF, schedule.SendB:
+		category = "transfer"
+		err = m.send(ctx, st, op)
+	case schedule.ReduceGrad:
+		category = "reduce"
+		if m.reduce != nil {
+			err = m.reduce(ctx, st)
+		}
+	default:
+		err = fmt.Errorf("kind %d is unknown to the engine", op.Kind)
+	}
+	if err != nil {
+		return err
+	}
+	if m.dev != nil {
+		if category == "compute" {
+			if err := m.dev.Sync(); err != nil {
+				return err
+			}
+		}
+		m.record(op, category, start, now())
+	}
+	return nil
+}
+
+func (m *machine) forward(st *stage, mb int) error {
+	var out kernels.Buffer
+	var rows kernels.Block
+	var err error
+	f := st.frame(mb)
+	next := m.stages[st.index+1]
+	switch {
+	case st.last:
+		if rows, err = m.arena.Alloc(st.outBytes(), catScratch); err != nil {
+			return err
+		}
+		out = rows.As(kernels.F32)
+	case next != nil && m.sched.RankOf(st.index+1, mb) == m.me:
+		if out, err = next.expectInput(mb); err != nil {
+			return err
+		}
+	default:
+		if f.out, err = m.arena.Alloc(st.outBytes(), catTransfers); err != nil {
+			return err
+		}
+		out = f.out.As(kernels.F32)
+	}
+	var tokens, targets []int32
+	if m.dev != nil && (st.first || st.last) {
+		if tokens, targets, err = m.data.microbatch(mb); err != nil {
+			return err
+		}
+	}
+	if err := st.forward(mb, out, tokens, targets); err != nil {
+		return err
+	}
+	if st.last {
+		if m.dev != nil {
+			m.dev.Sum(m.losses.As(kernels.F64).Slice(int64(mb), 1), out)
+		}
+		m.arena.Free(rows)
+	}
+	return nil
+}
+
+func (m *machine) backward(st *stage, op schedule.Op) error {
+	mb := op.First
+	var dx kernels.Buffer
+	if !st.first {
+		var err error
+		if prev := m.stages[st.index-1]; prev != nil && m.sched.RankOf(st.index-1, mb) == m.me {
+			dx, err = prev.expectGradient(mb)
+		} else {
+			f := st.frame(mb)
+			f.dx, err = m.arena.Alloc(st.inBytes(), catTransfers)
+			dx = f.dx.As(kernels.F32)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if op.Kind == schedule.BackwardInput {
+		return st.backwardInput(mb, dx)
+	}
+	f := st.frame(mb)
+	if err := st.backward(mb, dx); err != nil {
+		return err
+	}
+	if !f.dx.Empty() { // the frame ended with its W; the send still needs the buffer
+		st.frame(mb).dx = f.dx
+	}
+	return nil
+}
+
+// send starts sending what the op before it computed.
+func (m *machine) send(ctx context.Context, st *stage, op schedule.Op) error {
+	f := st.frame(op.First)
+	ch := channel{stage: op.Stage, kind: op.Kind}
+	var block kernels.Block
+	if op.Kind == schedule.SendF {
+		ch.peer = m.sched.RankOf(op.Stage+1, op.First)
+		block, f.out = f.out, kernels.Block{}
+	} else {
+		ch.peer = m.sched.RankOf(op.Stage-1, op.First)
+		block, f.dx = f.dx, kernels.Block{}
+		if st.fused[op.First] {
+			delete(st.frames, op.First)
+		}
+	}
+	if block.Empty() {
+		return fmt.Errorf("nothing was computed to send")
+	}
+	if err := m.complete(ctx, ch); err != nil {
+		return err
+	}
+	s := send{op: op, block: block}
+	if m.transport != nil {
+		s.req = m.transport.Isend(m.world(ch.peer), tag(m.sched.Stages, op), m.dev.Host(block.Buffer))
+	}
+	if _, ok := m.sending[ch]; !ok {
+		m.channels = append(m.channels, ch)
+	}
+	m.sending[ch] = s
+	return nil
+}
+
+// complete waits for the last send of a channel and frees its buffer.
+func (m *machine) complete(ctx context.Context, ch channel) error {
+	s, ok := m.sending[ch]
+	if !ok || s.block.Empty() {
+		return nil
+	}
+	if s.req != nil {
+		if err := s.req.Wait(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.op, err)
+		}
+	}
+	m.arena.Free(s.block)
+	m.sending[ch] = send{}
+	return nil
+}
+
+// newStages makes the stages that the program of pipeline rank me names.
+func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) map[int]*stage {
+	sched, program, layers, shape := w.Schedule, w.Schedule.Programs[me], w.Model.Layers, w.Shape
+	starts, _ := paramStarts(layers)
+	stages := map[int]*stage{}
+	for _, op := range program {
+		if stages[op.Stage] != nil {
+			continue
+		}
+		r := w.Cut[op.Stage]
+		st := &stage{
+			index: op.Stage, layers: layers[r.First:r.End], shape: shape,
+			first: op.Stage == 0, last: op.Stage == sched.Stages-1,
+			arena: arena, dev: dev, ops: ops,
+			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),
+			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{},
+		}
+		st.params, st.decayed, st.elements = flatten(layers, r.First, r.End, starts)
+		for _, l := range st.layers {
+			st.slotsTmp = append(st.slotsTmp, make([]kernels.Buffer, len(l.Slots())))
+			for p := range st.scratch {
+				st.scratch[p] = max(st.scratch[p], l.Work(model.Pass(p), ops, shape))
+			}
+		}
+		for mb := range st.groupOf {
+			st.groupOf[mb] = groupRange{mb, mb}
+		}
+		for _, o := range program {
+			if o.Stage != op.Stage {
+				continue
+			}
+			switch o.Kind {
+			case schedule.Backward:
+				st.fused[o.First] = true
+			case schedule.BackwardWeight:
+				for mb := o.First; mb <= o.Last; mb++ {
+					st.groupOf[mb] = groupRange{o.First, o.Last}
+				}
+			}
+		}
+		stages[op.Stage] = st
+	}
+	return stages
+}

@@ -1,0 +1,91 @@
+package rank
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// Memory is what one rank's arena must hold, found by performing a step
+// without computing it.
+type Memory struct {
+	Arena      int64            `json:"arena_bytes"` // the size of the arena: the highest address, holes included
+	Peak       int64            `json:"peak_bytes"`  // the most in use at once
+	ByCategory map[string]int64 `json:"by_category"` // at the peak
+}
+
+// Work is the part of a job that the machine needs to know.
+type Work struct {
+	Schedule *schedule.Schedule // lowered
+	Model    *model.Model
+	Cut      []model.Range // layers of each stage
+	Shape    model.Shape   // of one micro-batch
+	Moments  int           // optimizer buffers a parameter: 2 for AdamW, 1 for momentum, 0
+}
+
+// PlanMemory performs one step of a rank on a dry arena.
+func PlanMemory(w Work, pipelineRank int, ops kernels.Ops) (Memory, error) {
+	m, err := newMachine(w, pipelineRank, kernels.NewArena(kernels.Buffer{}), nil, ops)
+	if err != nil {
+		return Memory{}, err
+	}
+	if err := m.step(context.Background()); err != nil {
+		return Memory{}, err
+	}
+	return measure(m.arena), nil
+}
+
+func measure(a *kernels.Arena) Memory {
+	peak, by := a.Peak()
+	return Memory{Arena: a.Extent(), Peak: peak, ByCategory: maps.Clone(by)}
+}
+
+// newMachine makes a rank's machine and allocates what lives as long as the run.
+func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) (*machine, error) {
+	if !w.Schedule.Lowered {
+		return nil, fmt.Errorf("schedule %s is not lowered: it has no transfers", w.Schedule.Name)
+	}
+	program := w.Schedule.Programs[me]
+	m := &machine{sched: w.Schedule, me: me, program: program, horizon: horizons(program), arena: arena, dev: dev}
+	m.stages = newStages(w, me, arena, dev, ops)
+	params := 0
+	for _, i := range m.order() {
+		st := m.stages[i]
+		var err error
+		alloc := func(category string) (b kernels.Block) {
+			if err == nil {
+				b, err = arena.Alloc(st.elements*4, category)
+			}
+			return b
+		}
+		st.weights, st.grads = alloc(catWeights), alloc(catGradients)
+		for k := range w.Moments {
+			st.moments[k] = alloc(catOptimizer)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rank %d: stage %d: %w", me, i, err)
+		}
+		for _, places := range st.params {
+			params += len(places)
+			var ws, gs []kernels.Buffer
+			for _, p := range places {
+				ws = append(ws, st.weights.As(kernels.F32).Slice(p.off, p.Len()))
+				gs = append(gs, st.grads.As(kernels.F32).Slice(p.off, p.Len()))
+			}
+			st.wBuf, st.gBuf = append(st.wBuf, ws), append(st.gBuf, gs)
+		}
+	}
+	var err error
+	if m.losses, err = arena.Alloc(int64(w.Schedule.Microbatches)*8, catScratch); err == nil {
+		m.sums, err = arena.Alloc(int64(params)*8, catScratch)
+	}
+	return m, err
+}
+
+// order lists the rank's stages in a fixed order.
+func (m *machine) order() []int { return slices.Sorted(maps.Keys(m.stages)) }

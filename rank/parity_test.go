@@ -1,0 +1,230 @@
+package rank
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/collectives/local"
+	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels/cpu"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// outcome is what must not depend on how a job is cut and scheduled.
+type outcome struct {
+	losses, norms []float64
+	weights       map[string][]float32
+}
+
+const parityJob = `
+name = "parity"
+seed = 7
+[model]
+kind = "transformer"
+layers = 8
+dim = 32
+heads = 4
+kv_heads = 2
+ffn = 48
+seq = 16
+[data]
+kind = "synthetic"
+[train]
+steps = 20
+batch = 8
+[optimizer]
+kind = "adamw"
+lr = 3e-3
+warmup = 5
+clip = 0.5
+[schedule]
+kind = "naive"
+microbatches = 8
+backward_p2 = "fused"
+concat = 1
+[device]
+kind = "cpu"
+blas = "go"
+`
+
+func parse(t testing.TB, text string, sets ...string) *jobs.Spec {
+	t.Helper()
+	spec, err := jobs.Parse("parity.toml", []byte(text), sets, t.TempDir())
+	if err != nil {
+		t.Fatalf("%v: %v", sets, err)
+	}
+	return spec
+}
+
+func openData(spec *jobs.Spec) (data.Source, error) {
+	return data.Open(data.Config{Kind: spec.Data.Kind, Path: spec.Data.Path, Seed: spec.Seed, Seq: spec.Model.Seq,
+		Vocab: spec.Model.Vocab, Holdout: spec.Data.Holdout})
+}
+
+// train runs every rank of a world and returns what they agreed on.
+func train(t testing.TB, spec *jobs.Spec, world []collectives.Transport) outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 2*time.Minute, fmt.Errorf("the run hangs"))
+	defer cancel()
+	var mu sync.Mutex
+	out := outcome{weights: map[string][]float32{}}
+	var wg sync.WaitGroup
+	for r, tp := range world {
+		wg.Go(func() {
+			err := func() error {
+				dev, err := cpu.New(cpu.Options{Threads: 1, BLAS: spec.Device.BLAS})
+				if err != nil {
+					return err
+				}
+				defer dev.Close()
+				src, err := openData(spec)
+				if err != nil {
+					return err
+				}
+				defer src.Close()
+				tr, err := New(ctx, spec, tp, dev, src)
+				if err != nil {
+					return err
+				}
+				defer tr.Close()
+				for step := 1; step <= spec.Train.Steps; step++ {
+					res, err := tr.Step(ctx, step, false)
+					if err != nil {
+						return err
+					}
+					if r == 0 {
+						out.losses, out.norms = append(out.losses, res.Loss), append(out.norms, res.GradNorm)
+					}
+				}
+				if got, want := tr.Measured(), tr.Planned(); got.Arena != want.Arena || got.Peak != want.Peak {
+					return fmt.Errorf("arena of %d bytes (peak %d) where %d (%d) were planned", got.Arena, got.Peak, want.Arena, want.Peak)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for name, w := range tr.Weights() {
+					if old, ok := out.weights[name]; ok && !equal(old, w) {
+						return fmt.Errorf("rank %d: %s differs between replicas", r, name)
+					}
+					out.weights[name] = w
+				}
+				return nil
+			}()
+			if err != nil {
+				cancel()
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return out
+}
+
+func equal(a, b []float32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// differ says how two outcomes differ: bits when tolerance is 0, else relatively.
+func differ(got, want outcome, tolerance float64) string {
+	near := func(a, b float64) bool {
+		if tolerance == 0 {
+			return math.Float64bits(a) == math.Float64bits(b)
+		}
+		return math.Abs(a-b) <= tolerance*math.Max(math.Abs(a), math.Abs(b))
+	}
+	for i := range want.losses {
+		if !near(got.losses[i], want.losses[i]) {
+			return fmt.Sprintf("step %d: loss %v, want %v", i+1, got.losses[i], want.losses[i])
+		}
+		if !near(got.norms[i], want.norms[i]) {
+			return fmt.Sprintf("step %d: gradient norm %v, want %v", i+1, got.norms[i], want.norms[i])
+		}
+	}
+	if len(got.weights) != len(want.weights) {
+		return fmt.Sprintf("%d tensors, want %d", len(got.weights), len(want.weights))
+	}
+	for name, w := range want.weights {
+		g := got.weights[name]
+		if tolerance == 0 {
+			if !equal(g, w) {
+				return name + " differs"
+			}
+			continue
+		}
+		var diff, size float64
+		for i := range w {
+			diff += float64(g[i]-w[i]) * float64(g[i]-w[i])
+			size += float64(w[i]) * float64(w[i])
+		}
+		if math.Sqrt(diff) > 10*tolerance*math.Sqrt(size) {
+			return fmt.Sprintf("%s differs by %.2g relative", name, math.Sqrt(diff/size))
+		}
+	}
+	return ""
+}
+
+// Loss, gradient norm and weights after 20 steps have the same bits on one rank
+// and under every schedule × placement with concat 1 × 2, 4, 8 ranks; with
+// concatenation they agree to 1e-5.
+func TestParity(t *testing.T) {
+	for _, tied := range []string{"false", "true"} {
+		one := parse(t, parityJob, "parallel.stages=1", "model.tied="+tied)
+		want := train(t, one, local.NewWorld(1))
+		if want.losses[19] >= want.losses[0] {
+			t.Fatalf("the reference does not learn: %v", want.losses)
+		}
+		for _, info := range schedule.Kinds() {
+			for _, ranks := range []int{1, 2, 4, 8} {
+				if ranks == 1 && info.Name != "1f1b" || tied == "true" && ranks != 4 || info.Async {
+					continue
+				}
+				for _, p2 := range []string{"fused", "lagged", "cooldown", "end"} {
+					for _, concat := range []string{"1", "3", `"all"`} {
+						if p2 == "fused" && concat != "1" {
+							continue
+						}
+						t.Run(fmt.Sprintf("%s/%d/%s/%s/tied=%s", info.Name, ranks, p2, strings.Trim(concat, `"`), tied), func(t *testing.T) {
+							t.Parallel()
+							spec := parse(t, parityJob, fmt.Sprintf("parallel.stages=%d", ranks), "schedule.kind="+info.Name,
+								"schedule.backward_p2="+p2, "schedule.concat="+concat, "model.tied="+tied)
+							tolerance := 0.0
+							if concat != "1" {
+								tolerance = 1e-5
+							}
+							world := local.NewWorldWith(ranks, local.Options{Rendezvous: true})
+							if d := differ(train(t, spec, world), want, tolerance); d != "" {
+								t.Error(d)
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// Two replicas see together what one sees with the same global batch.
+func TestReplicas(t *testing.T) {
+	want := train(t, parse(t, parityJob, "parallel.stages=1"), local.NewWorld(1))
+	spec := parse(t, parityJob, "parallel.stages=2", "parallel.replicas=2", "schedule.microbatches=4", "schedule.kind=1f1b", "schedule.backward_p2=cooldown")
+	if d := differ(train(t, spec, local.NewWorld(4)), want, 1e-5); d != "" {
+		t.Error(d)
+	}
+}

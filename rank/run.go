@@ -1,0 +1,248 @@
+package rank
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// Config is what a rank needs for a run.
+type Config struct {
+	Spec      *jobs.Spec
+	Transport collectives.Transport
+	Device    kernels.Device
+	Data      data.Source
+	Dir       string // run folder, seen by every rank
+	Resume    bool   // continue from the newest checkpoint
+	Program   string // version and commit, for the checkpoints
+	Log       zerolog.Logger
+	// StopAsked says whether this rank was asked to stop at the next step boundary.
+	StopAsked func() bool
+	// OnResume is called on every rank before the first step of a resumed run, with the steps done.
+	OnResume func(done int) error
+	// OnStep is called on every rank after each step.
+	OnStep func(StepInfo) error
+}
+
+// StepInfo is what a step's line of metrics and the progress line show.
+type StepInfo struct {
+	StepResult
+	Tokens          int // of the global batch
+	TokensPerSecond float64
+	// PredictedBubble is what the profile of the first steps predicts; 0 until it is known, and on other ranks than 0.
+	PredictedBubble float64
+	PeakBytes       int64 // this rank's arena
+}
+
+// Report is what a run leaves in numbers. Complete on rank 0 only.
+type Report struct {
+	Start     int // steps done before (resumed)
+	Steps     int // steps done now, those before included
+	Stopped   bool
+	LossFirst float64
+	LossLast  float64
+	Seconds   float64 // of the steps of this run
+	Tokens    int     // a step
+	// StepSeconds, Makespans and Bubbles are by step, of this run, without the steps that calibrated.
+	StepSeconds, Makespans, Bubbles []float64
+	// Predicted is the step simulated with the op times of the calibrating steps; nil where the run was too short.
+	Predicted *schedule.Timeline
+	// Traced are the last steps' ops on all ranks.
+	Traced []StepEvents
+	// Measured is the traced step with the median makespan, first replica, compute only.
+	Measured *schedule.Timeline
+	Memory   []RankMemory // by world rank
+	Final    int          // step of the last checkpoint
+}
+
+// RankMemory is one rank's planned and measured memory.
+type RankMemory struct {
+	Planned  Memory `json:"planned"`
+	Measured Memory `json:"measured"`
+}
+
+// The steps that a run's profile is taken from: the first is left out, since it
+// meets cold caches and first page faults.
+const (
+	firstProfiled = 2
+	lastProfiled  = 6
+	tracedSteps   = 8
+)
+
+// Run performs a whole run on one rank; all ranks of the world call it together.
+func Run(ctx context.Context, c Config) (*Report, error) {
+	tr, err := New(ctx, c.Spec, c.Transport, c.Device, c.Data)
+	if err != nil {
+		return nil, err
+	}
+	defer tr.Close()
+	rep := &Report{Tokens: c.Spec.Train.Batch * c.Spec.Model.Seq, Final: -1}
+	if c.Resume {
+		if rep.Start, err = tr.Load(ctx, c.Dir, -1, func(s string) { c.Log.Warn().Msg("checkpoint skipped: " + s) }); err != nil {
+			return nil, err
+		}
+		c.Log.Info().Int("step", rep.Start).Msg("resumed")
+		rep.Final = rep.Start
+		if c.OnResume != nil {
+			if err := c.OnResume(rep.Start); err != nil {
+				return nil, err
+			}
+		}
+	} else if err := tr.save(ctx, c, 0, rep); err != nil {
+		return nil, err
+	}
+	rep.Steps = rep.Start
+
+	r := &runner{c: c, tr: tr, rep: rep, rec: recorder{keep: lastProfiled - firstProfiled + 1}}
+	begin := time.Now()
+	for step := rep.Start + 1; step <= c.Spec.Train.Steps && !rep.Stopped; step++ {
+		if err := r.step(ctx, step); err != nil {
+			return rep, err
+		}
+	}
+	rep.Seconds = time.Since(begin).Seconds()
+	if rep.Final != rep.Steps {
+		if err := tr.save(ctx, c, rep.Steps, rep); err != nil {
+			return rep, err
+		}
+	}
+	return rep, r.finish(ctx)
+}
+
+type runner struct {
+	c         Config
+	tr        *Trainer
+	rep       *Report
+	rec       recorder
+	predicted float64
+}
+
+func (r *runner) step(ctx context.Context, step int) error {
+	c, rep := r.c, r.rep
+	stop := c.StopAsked != nil && c.StopAsked()
+	res, err := r.tr.Step(ctx, step, stop)
+	if err != nil {
+		return err
+	}
+	local := step - rep.Start
+	if local >= firstProfiled {
+		r.rec.add(step, r.tr.events, r.tr.offset)
+	}
+	if local == lastProfiled {
+		if err := r.predict(ctx); err != nil {
+			return err
+		}
+	}
+	if local == 1 {
+		rep.LossFirst = res.Loss
+	}
+	rep.LossLast, rep.Steps, rep.Stopped = res.Loss, step, res.Stop && step < c.Spec.Train.Steps
+	if local > lastProfiled {
+		rep.StepSeconds = append(rep.StepSeconds, res.Seconds)
+		rep.Makespans = append(rep.Makespans, res.Makespan)
+		rep.Bubbles = append(rep.Bubbles, res.Bubble)
+	}
+	if c.OnStep != nil {
+		info := StepInfo{StepResult: res, Tokens: rep.Tokens, TokensPerSecond: float64(rep.Tokens) / res.Seconds,
+			PredictedBubble: r.predicted, PeakBytes: r.tr.Measured().Arena}
+		if err := c.OnStep(info); err != nil {
+			return err
+		}
+	}
+	every := c.Spec.Checkpoint.Every
+	if every > 0 && step%every == 0 || rep.Stopped {
+		return r.tr.save(ctx, c, step, rep)
+	}
+	return nil
+}
+
+// predict simulates the step with the op times measured so far.
+func (r *runner) predict(ctx context.Context) error {
+	steps, err := r.tr.gather(ctx, &r.rec)
+	if err != nil {
+		return err
+	}
+	r.rec = recorder{keep: tracedSteps}
+	if steps == nil {
+		return nil
+	}
+	costs := costsOf(steps, r.tr.pipelineRank)
+	t, err := schedule.Simulate(r.tr.work.Schedule, costs)
+	if err != nil {
+		return fmt.Errorf("simulating the schedule with the measured times: %w", err)
+	}
+	r.rep.Predicted = t
+	r.predicted = t.Bubble()
+	return nil
+}
+
+// finish brings to rank 0 what the report needs from the others.
+func (r *runner) finish(ctx context.Context) error {
+	rep := r.rep
+	steps, err := r.tr.gather(ctx, &r.rec)
+	if err != nil {
+		return err
+	}
+	own, err := json.Marshal(RankMemory{Planned: r.tr.Planned(), Measured: r.tr.Measured()})
+	if err != nil {
+		return err
+	}
+	all, err := r.tr.world.Gather(ctx, 0, own)
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		var m RankMemory
+		if err := json.Unmarshal(b, &m); err != nil {
+			return err
+		}
+		rep.Memory = append(rep.Memory, m)
+	}
+	rep.Traced = steps
+	if len(steps) > 0 {
+		rep.Measured = middle(steps, r.tr.pipelineRank, r.tr.work.Schedule.Ranks)
+	}
+	return nil
+}
+
+// middle returns the timeline with the median makespan.
+func middle(steps []StepEvents, pipelineRank func(int) (int, bool), ranks int) *schedule.Timeline {
+	var spans []float64
+	var lines []*schedule.Timeline
+	for _, s := range steps {
+		t := s.Timeline(pipelineRank, ranks)
+		lines, spans = append(lines, t), append(spans, t.Makespan())
+	}
+	want, best := median(spans), 0
+	for i := range lines {
+		if d := spans[i] - want; d*d < (spans[best]-want)*(spans[best]-want) {
+			best = i
+		}
+	}
+	return lines[best]
+}
+
+// pipelineRank translates a world rank into the pipeline rank of the first replica.
+func (tr *Trainer) pipelineRank(world int) (int, bool) {
+	p := tr.grid.Coord(world)
+	return p.Stage, p.Replica == 0
+}
+
+func (tr *Trainer) save(ctx context.Context, c Config, step int, rep *Report) error {
+	start := time.Now()
+	if err := tr.Save(ctx, c.Dir, step, c.Program); err != nil {
+		return err
+	}
+	rep.Final = step
+	c.Log.Debug().Int("step", step).Dur("took", time.Since(start)).Msg("checkpoint saved")
+	return nil
+}

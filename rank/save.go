@@ -1,0 +1,237 @@
+package rank
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/pipetrain/pipetrain/checkpoint"
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/model"
+)
+
+// checkpointsDir is the folder of checkpoints within a run folder.
+func checkpointsDir(run string) string { return filepath.Join(run, "checkpoints") }
+
+// momentNames are the suffixes of the optimizer's tensors, as PyTorch calls the state.
+func (tr *Trainer) momentNames() []string {
+	if tr.spec.Optimizer.Kind == "adamw" {
+		return []string{"exp_avg", "exp_avg_sq"}
+	}
+	return []string{"momentum_buffer"}[:tr.work.Moments]
+}
+
+// savedPart is one tensor of the safetensors files: a parameter, or the rows of
+// a joined one, with its place in a stage's flat buffers.
+type savedPart struct {
+	name  string
+	shape []int
+	off   int64 // elements
+	n     int64
+}
+
+func savedParts(p paramPlace, owner model.Param) []savedPart {
+	if len(p.Parts) == 0 {
+		shape := []int{p.Rows, p.Cols}
+		if p.Vector {
+			shape = []int{p.Cols}
+		}
+		return []savedPart{{owner.Name, shape, p.off, p.Len()}}
+	}
+	var parts []savedPart
+	off := p.off
+	for i, part := range p.Parts {
+		n := int64(part.Rows) * int64(p.Cols)
+		parts = append(parts, savedPart{owner.Parts[i].Name, []int{part.Rows, p.Cols}, off, n})
+		off += n
+	}
+	return parts
+}
+
+// each calls f for every saved part of the stages here. owned says whether this
+// rank's copy is the one that is saved.
+func (tr *Trainer) each(f func(st *stage, part savedPart, owned bool) error) error {
+	refs := tr.work.Model.Params()
+	for _, i := range tr.m.order() {
+		st := tr.m.stages[i]
+		first := tr.work.Schedule.Holders(i)[0] == tr.m.me
+		for _, places := range st.params {
+			for _, p := range places {
+				ref := refs[p.index]
+				for _, part := range savedParts(p, refs[ref.Owner].Param) {
+					if err := f(st, part, first && ref.Owned()); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Save writes a checkpoint of the state after `step` steps, all ranks together.
+func (tr *Trainer) Save(ctx context.Context, dir string, step int, program string) error {
+	var weights, state []checkpoint.Tensor
+	moments := tr.momentNames()
+	err := tr.each(func(st *stage, part savedPart, owned bool) error {
+		if !owned || tr.place.Replica != 0 {
+			return nil
+		}
+		weights = append(weights, checkpoint.Tensor{Name: part.name, DType: "F32", Shape: part.shape, Bytes: tr.hostCopy(st.weights, part)})
+		for k, name := range moments {
+			state = append(state, checkpoint.Tensor{Name: part.name + "." + name, DType: "F32", Shape: part.shape, Bytes: tr.hostCopy(st.moments[k], part)})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	config, err := json.MarshalIndent(tr.work.Model.HFConfig(), "", "  ")
+	if err != nil {
+		return err
+	}
+	c := checkpoint.SaveConfig{
+		Dir: checkpointsDir(dir), Step: step, Shard: -1, Shards: tr.spec.Parallel.Stages,
+		Group: savers{tr.world}, Keep: tr.spec.Checkpoint.Keep,
+	}
+	if tr.place.Replica == 0 {
+		c.Shard = tr.place.Stage
+	}
+	err = checkpoint.Save(ctx, c, weights, state, checkpoint.Meta{
+		Job: tr.spec.Name, Seed: tr.spec.Seed, Config: append(config, '\n'), Program: program,
+		DataPosition: int64(step) * int64(tr.spec.Train.Batch),
+	})
+	if failed := (*checkpoint.SaveError)(nil); errors.As(err, &failed) {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	return err
+}
+
+// hostCopy returns the bytes of a part: in place where the host can address them.
+func (tr *Trainer) hostCopy(b kernels.Block, part savedPart) []byte {
+	view := b.As(kernels.F32).Slice(part.off, part.n)
+	if host := tr.dev.Host(view); host != nil {
+		return host
+	}
+	out := make([]byte, view.Bytes())
+	tr.dev.CopyOut(out, view)
+	return out
+}
+
+// Load brings back the state of a checkpoint: the given step, or the newest
+// that verifies (step < 0). It returns the steps done. All ranks call it together and
+// load the same one, whatever the number of stages and replicas was when it was saved.
+func (tr *Trainer) Load(ctx context.Context, dir string, step int, warn func(string)) (int, error) {
+	chosen := make([]byte, 8)
+	var first *checkpoint.Checkpoint
+	var failure string
+	if tr.world.Rank() == 0 {
+		want := checkpoint.Want{}
+		if step >= 0 {
+			want = checkpoint.AtStep(step)
+		}
+		c, skipped, err := checkpoint.Open(checkpointsDir(dir), want)
+		for _, s := range skipped {
+			warn(s.String())
+		}
+		if err != nil {
+			failure = err.Error()
+			binary.LittleEndian.PutUint64(chosen, ^uint64(0))
+		} else {
+			first = c
+			defer c.Close()
+			binary.LittleEndian.PutUint64(chosen, uint64(c.Manifest.Step))
+		}
+	}
+	if err := tr.world.Broadcast(ctx, 0, chosen); err != nil {
+		return 0, err
+	}
+	at := int(int64(binary.LittleEndian.Uint64(chosen)))
+	if at < 0 {
+		if failure == "" {
+			failure = "rank 0 found no checkpoint to resume from"
+		}
+		return 0, exitcode.With(exitcode.Environment, errors.New(failure))
+	}
+	c := first
+	if c == nil {
+		var err error
+		if c, _, err = checkpoint.Open(checkpointsDir(dir), checkpoint.Want{Explicit: true, Step: at, Quick: true}); err != nil {
+			return 0, exitcode.With(exitcode.Environment, fmt.Errorf("rank %d cannot read the checkpoint that rank 0 found: %w", tr.world.Rank(), err))
+		}
+		defer c.Close()
+	}
+	if err := tr.restore(c); err != nil {
+		return 0, exitcode.With(exitcode.Environment, err)
+	}
+	tr.u.opt.step = at
+	return at, tr.dev.Sync()
+}
+
+func (tr *Trainer) restore(c *checkpoint.Checkpoint) error {
+	moments := tr.momentNames()
+	return tr.each(func(st *stage, part savedPart, _ bool) error {
+		put := func(b kernels.Block, name string, read func(string) ([]float32, []int, error)) error {
+			x, shape, err := read(name)
+			if err != nil {
+				return err
+			}
+			if int64(len(x)) != part.n {
+				return fmt.Errorf("checkpoint: %s has shape %v, the job's model wants %v: the checkpoint is of another model", name, shape, part.shape)
+			}
+			tr.dev.CopyIn(b.As(kernels.F32).Slice(part.off, part.n), float32Bytes(x))
+			return nil
+		}
+		if err := put(st.weights, part.name, c.Tensor); err != nil {
+			return err
+		}
+		for k, name := range moments {
+			if err := put(st.moments[k], part.name+"."+name, c.OptimizerTensor); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// savers lets the checkpoint room talk through a communicator.
+type savers struct{ c *collectives.Comm }
+
+func (g savers) Rank() int { return g.c.Rank() }
+func (g savers) Size() int { return g.c.Size() }
+
+func (g savers) Gather(ctx context.Context, b []byte) ([][]byte, error) { return g.c.Gather(ctx, 0, b) }
+
+func (g savers) Broadcast(ctx context.Context, b []byte) ([]byte, error) {
+	n := make([]byte, 8)
+	binary.LittleEndian.PutUint64(n, uint64(len(b)))
+	if err := g.c.Broadcast(ctx, 0, n); err != nil {
+		return nil, err
+	}
+	out := make([]byte, binary.LittleEndian.Uint64(n))
+	if g.c.Rank() == 0 {
+		copy(out, b)
+	}
+	return out, g.c.Broadcast(ctx, 0, out)
+}
+
+// Weights returns copies of this rank's weights by the names they are saved under.
+func (tr *Trainer) Weights() map[string][]float32 {
+	out := map[string][]float32{}
+	_ = tr.each(func(st *stage, part savedPart, owned bool) error {
+		if owned {
+			host := tr.hostCopy(st.weights, part)
+			x := make([]float32, part.n)
+			copy(x, unsafe.Slice((*float32)(unsafe.Pointer(&host[0])), part.n))
+			out[part.name] = x
+		}
+		return nil
+	})
+	return out
+}

@@ -1,0 +1,398 @@
+package rank
+
+import (
+	"fmt"
+
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/model"
+)
+
+// stage is one stage of the model on this rank: its parameters and what it
+// keeps for the micro-batches in flight. With a dry arena it allocates and
+// frees all that a run does and computes nothing.
+type stage struct {
+	index  int
+	layers []model.Layer
+	shape  model.Shape // of one micro-batch
+	first  bool        // has the model's first layer
+	last   bool        // has the loss
+
+	arena *kernels.Arena
+	dev   kernels.Device // computes; nil when dry
+	ops   kernels.Ops    // asked for scratch sizes, dry or not
+
+	params   [][]paramPlace // [layer][param]
+	decayed  int64          // elements of the flat buffers with weight decay
+	elements int64
+	weights  kernels.Block
+	grads    kernels.Block
+	moments  [2]kernels.Block // Adam's m and v, or the momentum and nothing
+
+	wBuf, gBuf [][]kernels.Buffer // [layer][param], views of the flat buffers
+
+	fused   []bool // by micro-batch: the program has its B instead of I and W
+	groupOf []groupRange
+	layouts map[int]*layout
+	frames  map[int]*frame
+	groups  map[int]*group // by first micro-batch
+
+	lossScale float32
+	scratch   [3]int64 // f32 elements of work for one micro-batch, by pass
+	slotsTmp  [][]kernels.Buffer
+}
+
+// groupRange is the range of micro-batches that the W of a micro-batch covers.
+type groupRange struct{ first, last int }
+
+// group holds what the micro-batches of one W keep until it: made when the
+// first of them needs it, freed after the W.
+type group struct {
+	groupRange
+	blocks [3]kernels.Block // UntilWeight and FromInput
+	have   [3]bool
+}
+
+// frame is what one micro-batch has in flight on a stage.
+type frame struct {
+	keep    kernels.Block // UntilInput
+	hasKeep bool
+	dy      kernels.Block // the gradient of the output, where B is fused
+	hasDY   bool
+	out     kernels.Block // output or input gradient on its way to a peer
+	dx      kernels.Block
+}
+
+func (s *stage) frame(mb int) *frame {
+	f := s.frames[mb]
+	if f == nil {
+		f = &frame{}
+		s.frames[mb] = f
+	}
+	return f
+}
+
+func (s *stage) layout(n int) *layout {
+	l := s.layouts[n]
+	if l == nil {
+		l = newLayout(s.layers, s.shape.Rows(), n)
+		s.layouts[n] = l
+	}
+	return l
+}
+
+// block makes sure that the memory of a life exists for a micro-batch.
+func (s *stage) block(life model.Life, mb int) error {
+	if life == model.UntilInput {
+		f := s.frame(mb)
+		if f.hasKeep {
+			return nil
+		}
+		b, err := s.arena.Alloc(s.layout(1).total[life], catActivations)
+		f.keep, f.hasKeep = b, err == nil
+		return err
+	}
+	r := s.groupOf[mb]
+	g := s.groups[r.first]
+	if g == nil {
+		g = &group{groupRange: r}
+		s.groups[r.first] = g
+	}
+	if g.have[life] {
+		return nil
+	}
+	category := catActivations
+	if life == model.FromInput {
+		category = catP2Inputs
+	}
+	b, err := s.arena.Alloc(s.layout(r.last - r.first + 1).total[life], category)
+	g.blocks[life], g.have[life] = b, err == nil
+	return err
+}
+
+// slot returns the matrix of one micro-batch in a slot whose block exists; empty when dead.
+func (s *stage) slot(layer, slot, mb int) kernels.Buffer {
+	spec := s.layers[layer].Slots()[slot]
+	bytes := slotBytes(spec, s.shape.Rows())
+	if spec.Life == model.UntilInput {
+		f := s.frame(mb)
+		if !f.hasKeep {
+			return kernels.Buffer{}
+		}
+		return f.keep.Slice(s.layout(1).off[layer][slot], bytes).As(spec.Type)
+	}
+	g := s.groups[s.groupOf[mb].first]
+	if g == nil || !g.have[spec.Life] {
+		return kernels.Buffer{}
+	}
+	l := s.layout(g.last - g.first + 1)
+	return g.blocks[spec.Life].Slice(l.off[layer][slot]+int64(mb-g.first)*bytes, bytes).As(spec.Type)
+}
+
+// groupSlot returns the matrix of all micro-batches of a group.
+func (s *stage) groupSlot(layer, slot int, g *group) kernels.Buffer {
+	spec := s.layers[layer].Slots()[slot]
+	if spec.Life == model.UntilInput || !g.have[spec.Life] {
+		return kernels.Buffer{}
+	}
+	n := g.last - g.first + 1
+	bytes := int64(n) * slotBytes(spec, s.shape.Rows())
+	return g.blocks[spec.Life].Slice(s.layout(n).off[layer][slot], bytes).As(spec.Type)
+}
+
+// expectInput returns where the stage's input of a micro-batch belongs, making room for it.
+func (s *stage) expectInput(mb int) (kernels.Buffer, error) {
+	x := slotIndex(s.layers[0], model.SlotX)
+	if err := s.block(s.layers[0].Slots()[x].Life, mb); err != nil {
+		return kernels.Buffer{}, err
+	}
+	return s.slot(0, x, mb), nil
+}
+
+// expectGradient returns where the gradient of the stage's output belongs.
+func (s *stage) expectGradient(mb int) (kernels.Buffer, error) {
+	end := len(s.layers) - 1
+	if !s.fused[mb] {
+		if err := s.block(model.FromInput, mb); err != nil {
+			return kernels.Buffer{}, err
+		}
+		return s.slot(end, slotIndex(s.layers[end], model.SlotDY), mb), nil
+	}
+	f := s.frame(mb)
+	if !f.hasDY {
+		b, err := s.arena.Alloc(int64(s.shape.Rows())*int64(s.layers[end].OutWidth())*4, catTransfers)
+		if err != nil {
+			return kernels.Buffer{}, err
+		}
+		f.dy, f.hasDY = b, true
+	}
+	return f.dy.As(kernels.F32), nil
+}
+
+// outBytes and inBytes are the sizes of the stage's output and input of a micro-batch.
+func (s *stage) outBytes() int64 {
+	return int64(s.shape.Rows()) * int64(s.layers[len(s.layers)-1].OutWidth()) * 4
+}
+
+func (s *stage) inBytes() int64 {
+	return int64(s.shape.Rows()) * int64(s.layers[0].InWidth()) * 4
+}
+
+// work allocates the scratch of a pass over all layers: the largest need.
+func (s *stage) work(p model.Pass, n int) (kernels.Block, error) {
+	var most int64
+	if n == 1 {
+		most = s.scratch[p]
+	} else {
+		for _, l := range s.layers {
+			most = max(most, l.Work(p, s.ops, model.Shape{Batch: n * s.shape.Batch, Seq: s.shape.Seq}))
+		}
+	}
+	return s.arena.Alloc(most*4, catScratch)
+}
+
+// Forward performs F of a micro-batch. tokens and targets are used by the first and
+// last stage; out is where the output goes (the last stage: one loss a row).
+func (s *stage) forward(mb int, out kernels.Buffer, tokens, targets []int32) error {
+	if s.first {
+		x, err := s.expectInput(mb)
+		if err != nil {
+			return err
+		}
+		if s.dev != nil {
+			s.dev.CopyIn(x, int32Bytes(tokens))
+		}
+	}
+	if err := s.block(model.UntilInput, mb); err != nil {
+		return err
+	}
+	if err := s.block(model.UntilWeight, mb); err != nil {
+		return err
+	}
+	w, err := s.work(model.PassForward, 1)
+	if err != nil {
+		return err
+	}
+	defer s.arena.Free(w)
+	if s.dev == nil {
+		return nil
+	}
+	end := len(s.layers) - 1
+	if s.last {
+		s.dev.CopyIn(s.slot(end, slotIndex(s.layers[end], model.SlotTargets), mb), int32Bytes(targets))
+	}
+	for i, l := range s.layers {
+		c := s.call(i, w)
+		for j := range c.Slots {
+			c.Slots[j] = s.slot(i, j, mb)
+		}
+		c.Out = out
+		if i < end {
+			c.Out = s.slot(i+1, slotIndex(s.layers[i+1], model.SlotX), mb)
+		}
+		l.Forward(c)
+	}
+	return nil
+}
+
+// backwardInput performs I of a micro-batch; dx is where the gradient of the
+// stage's input goes, empty for the first stage.
+func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
+	if err := s.block(model.FromInput, mb); err != nil {
+		return err
+	}
+	w, err := s.work(model.PassInput, 1)
+	if err != nil {
+		return err
+	}
+	if s.dev != nil {
+		for i := len(s.layers) - 1; i >= 0; i-- {
+			c := s.call(i, w)
+			for j := range c.Slots {
+				c.Slots[j] = s.slot(i, j, mb)
+			}
+			c.DX = dx
+			if i > 0 {
+				c.DX = s.slot(i-1, slotIndex(s.layers[i-1], model.SlotDY), mb)
+			}
+			s.layers[i].BackwardInput(c)
+		}
+	}
+	s.arena.Free(w)
+	f := s.frame(mb)
+	s.arena.Free(f.keep)
+	f.keep, f.hasKeep = kernels.Block{}, false
+	return nil
+}
+
+// backwardWeight performs the W of micro-batches first to last and frees what they kept.
+func (s *stage) backwardWeight(first, last int) error {
+	g := s.groups[first]
+	if g == nil || g.last != last {
+		return fmt.Errorf("stage %d: W of micro-batches %d-%d, which were not kept together", s.index, first, last)
+	}
+	n := last - first + 1
+	w, err := s.work(model.PassWeight, n)
+	if err != nil {
+		return err
+	}
+	if s.dev != nil {
+		for i := len(s.layers) - 1; i >= 0; i-- {
+			c := s.call(i, w)
+			c.Shape.Batch *= n
+			for j := range c.Slots {
+				c.Slots[j] = s.groupSlot(i, j, g)
+			}
+			s.layers[i].BackwardWeight(c)
+		}
+	}
+	s.arena.Free(w)
+	s.drop(g)
+	return nil
+}
+
+// backward performs the fused B of a micro-batch: I and W layer by layer, so
+// that the output gradients of one layer are freed before the next but one begins.
+func (s *stage) backward(mb int, dx kernels.Buffer) error {
+	f := s.frame(mb)
+	g := s.groups[mb]
+	dy, hasDY := f.dy, f.hasDY // of layer i
+	for i := len(s.layers) - 1; i >= 0; i-- {
+		l := s.layers[i]
+		target := dx
+		var below kernels.Block
+		if i > 0 {
+			var err error
+			if below, err = s.arena.Alloc(int64(s.shape.Rows())*int64(l.InWidth())*4, catP2Inputs); err != nil {
+				return err
+			}
+			target = below.As(kernels.F32)
+		}
+		if err := s.backwardLayer(i, mb, dy, hasDY, target); err != nil {
+			return err
+		}
+		if hasDY {
+			s.arena.Free(dy)
+		}
+		dy, hasDY = below, i > 0
+	}
+	f.dy, f.hasDY = kernels.Block{}, false
+	s.arena.Free(f.keep)
+	f.keep, f.hasKeep = kernels.Block{}, false
+	s.drop(g)
+	return nil
+}
+
+func (s *stage) backwardLayer(i, mb int, dy kernels.Block, hasDY bool, target kernels.Buffer) error {
+	l := s.layers[i]
+	rows := s.shape.Rows()
+	var bytes int64
+	for _, slot := range l.Slots() {
+		if slot.Life == model.FromInput && slot.Name != model.SlotDY {
+			bytes += roundUp(slotBytes(slot, rows), slotAlign)
+		}
+	}
+	tmp, err := s.arena.Alloc(bytes, catP2Inputs)
+	if err != nil {
+		return err
+	}
+	w, err := s.arena.Alloc(4*max(l.Work(model.PassInput, s.ops, s.shape), l.Work(model.PassWeight, s.ops, s.shape)), catScratch)
+	if err != nil {
+		return err
+	}
+	if s.dev != nil {
+		c := s.call(i, w)
+		var off int64
+		for j, slot := range l.Slots() {
+			switch {
+			case slot.Life != model.FromInput:
+				c.Slots[j] = s.slot(i, j, mb)
+			case slot.Name == model.SlotDY:
+				if hasDY {
+					c.Slots[j] = dy.As(slot.Type)
+				}
+			default:
+				n := slotBytes(slot, rows)
+				c.Slots[j] = tmp.Slice(off, n).As(slot.Type)
+				off += roundUp(n, slotAlign)
+			}
+		}
+		c.DX = target
+		l.BackwardInput(c)
+		c.DX = kernels.Buffer{}
+		for j, slot := range l.Slots() {
+			if slot.Life == model.UntilInput {
+				c.Slots[j] = kernels.Buffer{}
+			}
+		}
+		l.BackwardWeight(c)
+	}
+	s.arena.Free(w)
+	s.arena.Free(tmp)
+	return nil
+}
+
+// drop ends the micro-batches of a group after their W.
+func (s *stage) drop(g *group) {
+	for life := range g.blocks {
+		if g.have[life] {
+			s.arena.Free(g.blocks[life])
+		}
+	}
+	delete(s.groups, g.first)
+	for mb := g.first; mb <= g.last; mb++ {
+		delete(s.frames, mb)
+	}
+}
+
+func (s *stage) call(layer int, work kernels.Block) *model.Call {
+	c := &model.Call{
+		Dev: s.dev, Shape: s.shape, LossScale: s.lossScale,
+		Weights: s.wBuf[layer], Grads: s.gBuf[layer],
+		Slots: s.slotsTmp[layer],
+	}
+	if !work.Empty() {
+		c.Work = work.As(kernels.F32)
+	}
+	clear(c.Slots)
+	return c
+}

@@ -1,0 +1,328 @@
+package rank
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// Trainer is one rank's part of a run: it performs steps.
+type Trainer struct {
+	spec    *jobs.Spec
+	work    Work
+	grid    jobs.Grid
+	place   jobs.Coord
+	m       *machine
+	u       *update
+	world   *collectives.Comm
+	planned Memory
+	arena   kernels.Buffer
+	dev     kernels.Device
+	offset  int64 // to rank 0's clock, ns
+	events  []opEvent
+	data    *stepData
+}
+
+// opEvent is a performed op, in nanoseconds of this rank's clock.
+type opEvent struct {
+	op         schedule.Op
+	category   string
+	start, end int64
+}
+
+// WorkOf returns what a job's ranks perform: the lowered, checked schedule, the model and its cut.
+func WorkOf(spec *jobs.Spec) (Work, error) {
+	s, err := spec.BuildSchedule()
+	if err != nil {
+		return Work{}, err
+	}
+	if !s.Lowered {
+		if s, err = schedule.Lower(s); err != nil {
+			return Work{}, err
+		}
+	}
+	mdl, err := model.New(spec.ModelConfig())
+	if err != nil {
+		return Work{}, err
+	}
+	cut, err := mdl.Cut(s.Stages)
+	if err != nil {
+		return Work{}, err
+	}
+	w := Work{Schedule: s, Model: mdl, Cut: cut,
+		Shape: model.Shape{Batch: spec.Train.Batch / (spec.Parallel.Replicas * s.Microbatches), Seq: spec.Model.Seq}}
+	switch {
+	case spec.Optimizer.Kind == "adamw":
+		w.Moments = 2
+	case spec.Optimizer.Momentum != 0:
+		w.Moments = 1
+	}
+	return w, nil
+}
+
+// New plans the rank's memory, allocates it and initialises the parameters. All
+// ranks of the world call it together.
+func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kernels.Device, source data.Source) (*Trainer, error) {
+	w, err := WorkOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	grid := spec.Grid()
+	if t.Size() != grid.World() {
+		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("the job needs %d ranks (%d stages × %d replicas), the world has %d: start it with %d ranks or change [parallel]",
+			grid.World(), spec.Parallel.Stages, spec.Parallel.Replicas, t.Size(), grid.World()))
+	}
+	tr := &Trainer{spec: spec, work: w, grid: grid, place: grid.Coord(t.Rank()), dev: dev, world: collectives.World(t)}
+	if tr.planned, err = PlanMemory(w, tr.place.Stage, dev); err != nil {
+		return nil, err
+	}
+	if tr.arena, err = dev.Alloc(max(tr.planned.Arena, kernels.ArenaAlign)); err != nil {
+		return nil, exitcode.With(exitcode.OutOfMemory, fmt.Errorf("rank %d: the plan needs %d bytes: %w; fewer micro-batches in flight, backward_p2 = \"fused\" or more stages need less",
+			t.Rank(), tr.planned.Arena, err))
+	}
+	m, err := newMachine(w, tr.place.Stage, kernels.NewArena(tr.arena), dev, dev)
+	if err != nil {
+		return nil, err
+	}
+	tr.m = m
+	m.transport = t
+	m.world = func(pipe int) int { return grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: pipe}) }
+	tr.data = &stepData{source: source, replica: tr.place.Replica, rows: w.Shape.Rows(),
+		cut: data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: w.Schedule.Microbatches}}
+	if err := tr.data.cut.Check(); err != nil {
+		return nil, err
+	}
+	m.data = tr.data
+	m.record = func(op schedule.Op, category string, start, end int64) {
+		tr.events = append(tr.events, opEvent{op, category, start, end})
+	}
+	tokens := spec.Train.Batch * spec.Model.Seq
+	for _, st := range m.stages {
+		st.lossScale = 1 / float32(tokens)
+	}
+	if err := tr.connect(t); err != nil {
+		return nil, err
+	}
+	tr.u.tokens = tokens
+	tr.u.opt = newOptimizer(spec)
+	tr.initialise()
+	if tr.offset, err = clockOffset(ctx, t); err != nil {
+		return nil, fmt.Errorf("comparing clocks: %w", err)
+	}
+	return tr, dev.Sync()
+}
+
+// Communicator ids. The world has 0.
+const (
+	firstStageComm = 1
+	firstTieComm   = 1024
+)
+
+// connect makes the communicators: one for each stage over all ranks that hold
+// it, one for each set of tied parameters.
+func (tr *Trainer) connect(t collectives.Transport) error {
+	sched := tr.work.Schedule
+	holders := func(stage int) (ranks []int) {
+		for r := range tr.spec.Parallel.Replicas {
+			for _, h := range sched.Holders(stage) {
+				ranks = append(ranks, tr.grid.Rank(jobs.Coord{Replica: r, Stage: h}))
+			}
+		}
+		return ranks
+	}
+	stageComm := map[int]*collectives.Comm{}
+	for _, i := range tr.m.order() {
+		ranks := holders(i)
+		if len(ranks) == 1 {
+			continue
+		}
+		c, err := collectives.NewComm(t, ranks, firstStageComm+i)
+		if err != nil {
+			return err
+		}
+		stageComm[i] = c
+	}
+	tr.m.reduce = func(ctx context.Context, st *stage) error {
+		c := stageComm[st.index]
+		if c == nil {
+			return nil
+		}
+		return allReduce(ctx, tr.dev, c, st.grads.As(kernels.F32))
+	}
+
+	u := &update{m: tr.m, world: tr.world, replicas: tr.spec.Parallel.Replicas, replica: tr.place.Replica}
+	tr.u = u
+	copies := map[int][]model.ParamRef{}
+	var owners []int
+	for _, p := range tr.work.Model.Params() {
+		stage := slices.IndexFunc(tr.work.Cut, func(r model.Range) bool { return p.Layer >= r.First && p.Layer < r.End })
+		u.params = append(u.params, paramInfo{name: p.Name, layer: tr.work.Model.Layers[p.Layer].Name(), stage: stage, copy: !p.Owned()})
+		if p.Tie == "" {
+			continue
+		}
+		if copies[p.Owner] == nil {
+			owners = append(owners, p.Owner)
+		}
+		copies[p.Owner] = append(copies[p.Owner], p)
+	}
+	u.vector = make([]float64, len(u.params)+u.replicas*sched.Microbatches+perRank*t.Size())
+	for k, o := range owners {
+		var ti tie
+		var ranks []int
+		for _, p := range copies[o] {
+			stage := u.params[p.Index].stage
+			for _, h := range sched.Holders(stage) {
+				r := tr.m.world(h)
+				if !slices.Contains(ranks, r) {
+					ranks = append(ranks, r)
+				}
+			}
+			if st := tr.m.stages[stage]; st != nil {
+				ti.local = append(ti.local, tiedCopy{
+					grad: st.gBuf[p.Layer-tr.work.Cut[stage].First][p.Slot],
+					adds: sched.Holders(stage)[0] == tr.m.me,
+				})
+			}
+		}
+		if len(ti.local) == 0 {
+			continue
+		}
+		if len(ranks) > 1 {
+			c, err := collectives.NewComm(t, ranks, firstTieComm+k)
+			if err != nil {
+				return err
+			}
+			ti.comm = c
+		}
+		u.ties = append(u.ties, ti)
+	}
+	return nil
+}
+
+// initialise gives the parameters their first values, from the seed alone.
+func (tr *Trainer) initialise() {
+	refs := tr.work.Model.Params()
+	for _, i := range tr.m.order() {
+		st := tr.m.stages[i]
+		for j, places := range st.params {
+			for k, p := range places {
+				host := make([]float32, p.Len())
+				model.Initialise(host, p.Param, tr.spec.Seed, refs[p.index].Owner)
+				tr.dev.CopyIn(st.wBuf[j][k], float32Bytes(host))
+			}
+		}
+		// Alloc gave zeroed memory, but padding and gradients must stay zero whatever a device does.
+		tr.dev.Zero(st.grads.Buffer)
+		for _, b := range st.moments {
+			if !b.Empty() {
+				tr.dev.Zero(b.Buffer)
+			}
+		}
+	}
+}
+
+func newOptimizer(spec *jobs.Spec) optimizer {
+	o := spec.Optimizer
+	lr := model.LRSchedule{Base: o.LR, Min: o.MinLR, Warmup: o.Warmup, Steps: spec.Train.Steps, Decay: o.Decay}
+	opt := optimizer{decay: float32(o.WeightDecay), lr: lr.At, clip: o.Clip}
+	if o.Kind == "sgd" {
+		opt.sgd = &kernels.SGD{Momentum: float32(o.Momentum)}
+	} else {
+		opt.adamw = &kernels.AdamW{Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps)}
+	}
+	return opt
+}
+
+// StepResult is what every rank knows after a step.
+type StepResult struct {
+	Step           int
+	Loss, GradNorm float64
+	LR             float64
+	Makespan       float64 // seconds from the first op of any rank to the last
+	Busy           float64 // seconds of compute, summed over the ranks
+	Seconds        float64 // the whole step, optimizer included
+	Bubble         float64 // idle share of ranks × makespan
+	Stop           bool    // a rank was asked to stop
+}
+
+// Step performs one training step (numbered from 1) on all ranks together.
+// stop says that this rank was asked to stop after it.
+func (tr *Trainer) Step(ctx context.Context, step int, stop bool) (StepResult, error) {
+	tr.events = tr.events[:0]
+	tr.data.begin(step)
+	start := now()
+	if err := tr.m.step(ctx); err != nil {
+		return StepResult{}, err
+	}
+	span := tr.span()
+	lr := tr.u.opt.lr(tr.u.opt.step + 1)
+	r, err := tr.u.finish(ctx, span, stop)
+	end := now()
+	if err != nil {
+		return StepResult{}, fmt.Errorf("step %d: %w", step, err)
+	}
+	out := StepResult{Step: step, Loss: r.loss, GradNorm: r.gradNorm, LR: lr, Makespan: r.makespan, Busy: r.busy,
+		Seconds: float64(end-start) * 1e-9, Stop: r.stop}
+	if r.makespan > 0 {
+		out.Bubble = 1 - r.busy/(r.makespan*float64(tr.grid.World()))
+	}
+	return out, nil
+}
+
+// span returns this rank's part of the step's timeline: compute, no waits.
+func (tr *Trainer) span() spanOf {
+	var s spanOf
+	first := true
+	for _, e := range tr.events {
+		if e.category != "compute" {
+			continue
+		}
+		if first {
+			s.start = float64(e.start+tr.offset) * 1e-9
+			first = false
+		}
+		s.end = float64(e.end+tr.offset) * 1e-9
+		s.busy += float64(e.end-e.start) * 1e-9
+	}
+	return s
+}
+
+// Measured returns the memory that the run has used so far.
+func (tr *Trainer) Measured() Memory { return measure(tr.m.arena) }
+
+// Planned returns the memory that the plan foresaw.
+func (tr *Trainer) Planned() Memory { return tr.planned }
+
+// Close frees the arena.
+func (tr *Trainer) Close() {
+	tr.dev.Free(tr.arena)
+}
+
+// stepData reads this replica's micro-batches of one step.
+type stepData struct {
+	source          data.Source
+	cut             data.Cut
+	step            int
+	replica, rows   int
+	tokens, targets []int32
+}
+
+func (d *stepData) begin(step int) { d.step = step }
+
+func (d *stepData) microbatch(mb int) (tokens, targets []int32, err error) {
+	if d.tokens == nil {
+		d.tokens, d.targets = make([]int32, d.rows), make([]int32, d.rows)
+	}
+	if err := data.Read(d.source, d.cut, d.step, d.replica, mb, d.tokens, d.targets); err != nil {
+		return nil, nil, exitcode.With(exitcode.Environment, fmt.Errorf("reading data: %w", err))
+	}
+	return d.tokens, d.targets, nil
+}

@@ -1,0 +1,270 @@
+package rank
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/model"
+)
+
+// update ends a step: it adds the gradients of tied parameters, forms the loss
+// and the global gradient norm, and performs the optimizer on every stage here.
+//
+// Everything that all ranks must agree on travels in one vector of F64 in which
+// each rank fills its own places and leaves zeros elsewhere: the all-reduce then
+// only adds zeros, and each rank adds up the parts in the same global order. So
+// neither the cut into stages nor the transport changes a bit of the norm.
+type update struct {
+	m        *machine
+	world    *collectives.Comm
+	replicas int
+	replica  int
+	params   []paramInfo // of the whole model
+	ties     []tie
+	opt      optimizer
+	tokens   int // of a global batch
+
+	vector []float64
+}
+
+type paramInfo struct {
+	name  string
+	layer string
+	stage int
+	copy  bool // a tied parameter's second and later copies: not counted
+}
+
+// tie is one set of parameters that share their values, seen from this rank.
+type tie struct {
+	local []tiedCopy        // the copies here, in global order
+	comm  *collectives.Comm // over the ranks with a copy, in the order of their first copy; nil when all are here
+}
+
+// tiedCopy is the gradient of one copy. Where several ranks hold it
+// (bidirectional schedules) all have the same sum, and only the first adds it.
+type tiedCopy struct {
+	grad kernels.Buffer
+	adds bool
+}
+
+// stepResult is what every rank knows after a step.
+type stepResult struct {
+	loss, gradNorm float64
+	makespan, busy float64 // seconds; busy summed over the ranks
+	stop           bool
+}
+
+// spanOf is this rank's part of a step's timeline, seconds on rank 0's clock.
+type spanOf struct{ start, end, busy float64 }
+
+const perRank = 4 // start, end, busy, stop
+
+func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult, error) {
+	m := u.m
+	for _, t := range u.ties {
+		if err := u.addTied(ctx, t); err != nil {
+			return stepResult{}, fmt.Errorf("adding the gradients of tied parameters: %w", err)
+		}
+	}
+	nParams, mbs := len(u.params), m.sched.Microbatches
+	v := u.vector
+	clear(v)
+	losses := nParams
+	ranks := losses + u.replicas*mbs
+
+	sums := m.sums.As(kernels.F64)
+	k := int64(0)
+	for _, i := range m.order() {
+		for j, places := range m.stages[i].params {
+			for p := range places {
+				m.dev.SumSquares(sums.Slice(k, 1), m.stages[i].gBuf[j][p])
+				k++
+			}
+		}
+	}
+	host := make([]float64, k)
+	m.dev.CopyOut(float64Bytes(host), sums.Slice(0, k))
+	k = 0
+	for _, i := range m.order() {
+		for _, places := range m.stages[i].params {
+			for _, p := range places {
+				// A stage that several ranks hold (bidirectional schedules) is counted by the first.
+				if u.replica == 0 && !u.params[p.index].copy && m.sched.Place[0][i] == m.me {
+					v[p.index] = host[k]
+				}
+				k++
+			}
+		}
+	}
+	if last := m.stages[m.sched.Stages-1]; last != nil {
+		part := make([]float64, mbs)
+		m.dev.CopyOut(float64Bytes(part), m.losses.As(kernels.F64))
+		for mb := range part {
+			if m.sched.RankOf(last.index, mb) == m.me {
+				v[losses+u.replica*mbs+mb] = part[mb]
+			}
+		}
+	}
+	own := v[ranks+perRank*u.world.Rank():]
+	own[0], own[1], own[2] = span.start, span.end, span.busy
+	if stop {
+		own[3] = 1
+	}
+	if err := u.world.AllReduceSumF64(ctx, v); err != nil {
+		return stepResult{}, fmt.Errorf("forming loss and gradient norm: %w", err)
+	}
+
+	var r stepResult
+	for _, x := range v[losses:ranks] {
+		r.loss += x
+	}
+	r.loss /= float64(u.tokens)
+	for _, x := range v[:nParams] {
+		r.gradNorm += x
+	}
+	r.gradNorm = math.Sqrt(r.gradNorm)
+	first, last := math.Inf(1), math.Inf(-1)
+	for i := ranks; i < len(v); i += perRank {
+		first, last = min(first, v[i]), max(last, v[i+1])
+		r.busy += v[i+2]
+		r.stop = r.stop || v[i+3] != 0
+	}
+	r.makespan = last - first
+	if err := u.checkNumbers(v, losses, mbs, r); err != nil {
+		return r, err
+	}
+
+	u.opt.apply(m, r.gradNorm)
+	return r, m.dev.Sync()
+}
+
+// checkNumbers names where a NaN or Inf came from.
+func (u *update) checkNumbers(v []float64, losses, mbs int, r stepResult) error {
+	finite := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+	if !finite(r.loss) {
+		for i, x := range v[losses : losses+u.replicas*mbs] {
+			if !finite(x) {
+				return exitcode.With(exitcode.Numerics, fmt.Errorf("the loss is %v: replica %d, micro-batch %d gave %v; a smaller optimizer.lr, a longer warmup or optimizer.clip usually mends it", r.loss, i/mbs, i%mbs, x))
+			}
+		}
+	}
+	if !finite(r.gradNorm) {
+		for i, x := range v[:losses] {
+			if !finite(x) {
+				p := u.params[i]
+				return exitcode.With(exitcode.Numerics, fmt.Errorf("the gradient norm is %v: first at %s (stage %d, layer %s); a smaller optimizer.lr or a longer warmup usually mends it", r.gradNorm, p.name, p.stage, p.layer))
+			}
+		}
+	}
+	return nil
+}
+
+func (u *update) addTied(ctx context.Context, t tie) error {
+	dev := u.m.dev
+	for i, c := range t.local {
+		if !c.adds {
+			dev.Zero(c.grad)
+		}
+		if i > 0 {
+			dev.Add(t.local[0].grad, t.local[0].grad, c.grad)
+		}
+	}
+	if t.comm != nil {
+		if err := allReduce(ctx, dev, t.comm, t.local[0].grad); err != nil {
+			return err
+		}
+	}
+	for _, c := range t.local[1:] {
+		dev.Copy(c.grad, t.local[0].grad)
+	}
+	return nil
+}
+
+// allReduce sums a gradient over a communicator, in rank order.
+func allReduce(ctx context.Context, dev kernels.Device, c *collectives.Comm, g kernels.Buffer) error {
+	if err := dev.Sync(); err != nil {
+		return err
+	}
+	if host := dev.Host(g); host != nil {
+		return c.AllReduceSumF32(ctx, unsafe.Slice((*float32)(unsafe.Pointer(&host[0])), g.Len))
+	}
+	staged := make([]float32, g.Len)
+	dev.CopyOut(float32Bytes(staged), g)
+	if err := c.AllReduceSumF32(ctx, staged); err != nil {
+		return err
+	}
+	dev.CopyIn(g, float32Bytes(staged))
+	return nil
+}
+
+// optimizer is the update rule with its schedule of the learning rate.
+type optimizer struct {
+	adamw *kernels.AdamW // one of the two is set; LR, Step, GradScale are filled in each step
+	sgd   *kernels.SGD
+	decay float32
+	lr    func(step int) float64
+	clip  float64
+	step  int // steps done
+}
+
+// apply updates the weights of every stage and clears the gradients.
+func (o *optimizer) apply(m *machine, norm float64) {
+	scale := model.ClipScale(norm, o.clip)
+	o.step++
+	lr := float32(o.lr(o.step))
+	for _, i := range m.order() {
+		st := m.stages[i]
+		w, g := st.weights.As(kernels.F32), st.grads.As(kernels.F32)
+		for _, r := range [2]struct {
+			from, to int64
+			decay    float32
+		}{{0, st.decayed, o.decay}, {st.decayed, st.elements, 0}} {
+			n := r.to - r.from
+			if n == 0 {
+				continue
+			}
+			part := func(b kernels.Block) kernels.Buffer {
+				if b.Empty() {
+					return kernels.Buffer{}
+				}
+				return b.As(kernels.F32).Slice(r.from, n)
+			}
+			if o.adamw != nil {
+				p := *o.adamw
+				p.LR, p.WeightDecay, p.Step, p.GradScale = lr, r.decay, o.step, scale
+				m.dev.StepAdamW(w.Slice(r.from, n), g.Slice(r.from, n), part(st.moments[0]), part(st.moments[1]), p)
+			} else {
+				p := *o.sgd
+				p.LR, p.WeightDecay, p.GradScale = lr, r.decay, scale
+				m.dev.StepSGD(w.Slice(r.from, n), g.Slice(r.from, n), part(st.moments[0]), p)
+			}
+		}
+		m.dev.Zero(st.grads.Buffer)
+	}
+}
+
+func int32Bytes(x []int32) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*4)
+}
+
+func float32Bytes(x []float32) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*4)
+}
+
+func float64Bytes(x []float64) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*8)
+}
