@@ -131,6 +131,11 @@ func syncDir(path string) error {
 	return err
 }
 
+// exchange swaps two names in one step. Not every file system can: NFS cannot.
+var exchange = func(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
+
 // publish gives the folder tmp its final name. A checkpoint of the same step
 // that is there already (a damaged one, which a resumed run passed) is replaced
 // in one exchange where the file system can, so that at no instant none exists.
@@ -138,8 +143,7 @@ func publish(tmp, final string) error {
 	if _, err := os.Lstat(final); errors.Is(err, os.ErrNotExist) {
 		return os.Rename(tmp, final)
 	}
-	err := unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, final, unix.RENAME_EXCHANGE)
-	if err == nil {
+	if exchange(tmp, final) == nil {
 		crash("exchanged")
 		return os.RemoveAll(tmp)
 	}

@@ -51,29 +51,36 @@ func (t TensorInfo) Rows() int {
 	return t.Shape[0]
 }
 
-// dtypeSize returns the bytes of one element, 0 for a type we do not know.
-func dtypeSize(dtype string) int64 {
-	switch dtype {
-	case "F64", "I64", "U64", "C64":
-		return 8
-	case "F32", "I32", "U32":
-		return 4
-	case "F16", "BF16", "I16", "U16":
-		return 2
-	case "BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0":
-		return 1
+// dtypes are the element types in the order of the reference implementation,
+// which is one of rising size.
+var dtypes = []struct {
+	name  string
+	bytes int64
+}{
+	{"BOOL", 1}, {"U8", 1}, {"I8", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1},
+	{"I16", 2}, {"U16", 2}, {"F16", 2}, {"BF16", 2},
+	{"I32", 4}, {"U32", 4}, {"F32", 4},
+	{"C64", 8}, {"F64", 8}, {"I64", 8}, {"U64", 8},
+}
+
+// dtypeRank returns a type's place in dtypes, -1 for one we do not know.
+func dtypeRank(dtype string) int {
+	for i, d := range dtypes {
+		if d.name == dtype {
+			return i
+		}
 	}
-	return 0
+	return -1
 }
 
 // tensorBytes returns the size of a tensor, refusing unknown types, negative
 // dimensions and products that overflow.
 func tensorBytes(dtype string, shape []int) (int64, error) {
-	size := dtypeSize(dtype)
-	if size == 0 {
+	rank := dtypeRank(dtype)
+	if rank < 0 {
 		return 0, fmt.Errorf("unknown dtype %q", dtype)
 	}
-	n := uint64(size)
+	n := uint64(dtypes[rank].bytes)
 	for _, d := range shape {
 		if d < 0 {
 			return 0, fmt.Errorf("negative dimension %d", d)
@@ -94,7 +101,7 @@ func tensorBytes(dtype string, shape []int) (int64, error) {
 func encodeHeader(metadata map[string]string, tensors []Tensor) ([]byte, []Tensor, error) {
 	order := slices.Clone(tensors)
 	slices.SortFunc(order, func(a, b Tensor) int {
-		return cmp.Or(cmp.Compare(dtypeSize(b.DType), dtypeSize(a.DType)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(dtypeRank(b.DType), dtypeRank(a.DType)), cmp.Compare(a.Name, b.Name))
 	})
 	var h bytes.Buffer
 	h.Write(make([]byte, 8))

@@ -70,6 +70,8 @@ type report struct {
 	Err    string           `json:"err,omitempty"`
 }
 
+const notShared = " (the checkpoint folder must be on a file system that all hosts share: choose one with --out)"
+
 // verdict is what rank 0 tells all.
 type verdict struct {
 	Failed []RankFailure `json:"failed,omitempty"`
@@ -103,6 +105,10 @@ func Save(ctx context.Context, c SaveConfig, model, optimizer []Tensor, meta Met
 	local = s.writeShard(ctx, &r, model, optimizer)
 	if local != nil {
 		r.Err = local.Error() + hint(local)
+		if errors.Is(local, os.ErrNotExist) {
+			// Rank 0 made the folder a moment ago.
+			r.Err += notShared
+		}
 	}
 	crash("shard written")
 	b, err := json.Marshal(r)
@@ -253,7 +259,7 @@ func (s *saver) collect(reports []report, m *Manifest) (fileOf map[string]string
 			path := filepath.Join(s.tmp, f.Name)
 			switch st, err := os.Stat(path); {
 			case err != nil:
-				fail(rank, "wrote %s, which rank 0 does not see (%v): the checkpoint folder must be on a file system that all hosts share", path, err)
+				fail(rank, "wrote %s, which rank 0 does not see (%v)%s", path, err, notShared)
 			case st.Size() != f.Bytes:
 				fail(rank, "wrote %d bytes to %s, rank 0 sees %d", f.Bytes, path, st.Size())
 			}
