@@ -63,8 +63,8 @@ func (l *loader) decodeEntry(parts []string, v any, skip map[string]bool) {
 		}
 		near := suggestKey(name)
 		l.meant[near] = true
-		if what == "no such table" && isTable(near) {
-			// Its keys are missing only because of its name.
+		if what == "no such table" && isTable(near) && l.lines[near] == 0 {
+			// The table is not there besides: its keys are missing only because of its name.
 			l.markTable(near)
 		}
 		right := ""
@@ -249,7 +249,7 @@ func kindOf(v any) string {
 	case int64:
 		return "the integer " + show(x)
 	case float64:
-		return "the number " + show(x)
+		return "the number " + tomlValue(x)
 	case bool:
 		return fmt.Sprint(x)
 	case time.Time:

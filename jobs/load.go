@@ -177,7 +177,7 @@ func parseTOML(name string, text []byte) (map[string]any, *Error) {
 		return nil, &Error{File: name, What: fmt.Sprintf("is no text: byte 0x%02x at offset %d", text[i], i), Right: "a job file is TOML, UTF-8"}
 	}
 	if line := tooDeep(string(text)); line > 0 {
-		return nil, &Error{File: name, Line: line, What: "lists or tables are nested too deep for a job", Right: fmt.Sprintf("at most %d", maxNesting)}
+		return nil, &Error{File: name, Line: line, What: fmt.Sprintf("more than %d lists, tables or parts of a key within each other", maxNesting), Right: "no key of a job needs more than two"}
 	}
 	var tree map[string]any
 	if _, err := toml.Decode(string(text), &tree); err != nil {
@@ -198,20 +198,31 @@ func notText(text []byte) int {
 	return -1
 }
 
-// tooDeep returns the line on which brackets nest deeper than any job's, else
-// 0. The TOML library recurses on them, and a stack that overflows cannot be caught.
+// tooDeep returns the line on which brackets or dotted keys nest deeper than any
+// job's, else 0. The TOML library recurses on brackets, and a stack that
+// overflows cannot be caught; a key of thousands of parts keeps it busy for minutes.
 func tooDeep(text string) int {
-	line, run := 1, 0
-	for _, c := range text {
-		switch c {
-		case '\n':
-			line++
-		case '[', '{':
-			if run++; run > maxNesting {
-				return line
+	brackets := 0
+	for n, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		dots, comment := 0, false
+		for _, c := range line {
+			switch c {
+			case '#':
+				comment = true
+			case '.':
+				if dots++; dots > maxNesting && !comment {
+					return n + 1
+				}
+			case '[', '{':
+				if brackets++; brackets > maxNesting {
+					return n + 1
+				}
+			case ']', '}':
+				brackets = max(brackets-1, 0)
 			}
-		case ']', '}':
-			run = max(run-1, 0)
 		}
 	}
 	return 0
@@ -225,6 +236,10 @@ func syntaxError(name, text string, err error) *Error {
 		return e
 	}
 	e.Line, e.What = p.Position.Line, "not TOML: "+p.Message
+	// An end of line where more was expected belongs to the line it ends.
+	if at := p.Position.Start; at >= 0 && at <= len(text) && strings.HasSuffix(p.Message, `'\n' instead`) {
+		e.Line = 1 + strings.Count(strings.TrimSuffix(text[:at], "\n"), "\n")
+	}
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
 		return e

@@ -25,6 +25,10 @@ type scanner struct {
 // maxNesting bounds the scan's recursion in arrays and inline tables.
 const maxNesting = 100
 
+// maxParts is one more than any key of a job has: a longer one is unknown by its
+// first parts, and a hostile one would fill the memory with its prefixes.
+const maxParts = 3
+
 func (s *scanner) document() {
 	var table []string
 	for s.i < len(s.text) {
@@ -57,7 +61,7 @@ func (s *scanner) pair(table []string, depth int) {
 	}
 	s.next()
 	// A dotted key makes its tables: a mistake may be about one of those.
-	for n := len(table) + 1; n <= len(key); n++ {
+	for n := len(table) + 1; n <= min(len(key), maxParts); n++ {
 		s.note(key[:n], line)
 	}
 	s.value(key, depth)
@@ -224,6 +228,9 @@ func (s *scanner) restOfLine() {
 }
 
 func (s *scanner) note(key []string, line int) {
+	if len(key) > maxParts {
+		return
+	}
 	name := joinKey(key)
 	if _, seen := s.at[name]; !seen && name != "" {
 		s.at[name] = line

@@ -23,6 +23,9 @@ func (l *loader) readSets(sets []string) []override {
 		name, raw = strings.TrimSpace(name), strings.TrimSpace(raw)
 		switch {
 		case !found || name == "":
+			if arg == "" {
+				o.set = `""`
+			}
 			l.report(o, "", "is not of the form key=value", "e.g. --set train.steps=100", suggestUnknown(name))
 			continue
 		case isTable(name):
@@ -94,6 +97,7 @@ func (l *loader) decodeSets(list []override) {
 	for _, o := range list {
 		l.given[o.key] = origin{set: o.arg}
 		k := keysByName[o.key]
+		delete(l.bad, o.key) // a table that could not be read marks all its keys
 		v := o.value
 		// For a text, what was typed counts: 04:00:00 is a time of day in TOML
 		// and 2024 a number, but here they are a limit and a name.

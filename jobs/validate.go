@@ -16,6 +16,9 @@ const maxName = 64
 // a slip of the finger does not fill the memory with a schedule.
 const maxOps = 1 << 22
 
+// maxTokens keeps the count of all tokens of a run within 64 bits.
+const maxTokens = 1 << 62
+
 // validate finds the combinations that cannot run. Each check looks only at
 // keys that are right on their own.
 func (l *loader) validate() {
@@ -120,6 +123,9 @@ func (l *loader) validateTrain() {
 			// BLAS libraries count rows with 32 bits; a joined backward-p2 sees all of a replica's.
 			l.mistake("train.batch", fmt.Sprintf("%d sequences of %d tokens a replica are more rows than a matrix product can have", rows, s.Model.Seq), "at most 2^31 tokens", "")
 		}
+	}
+	if perStep := float64(s.Train.Batch) * float64(s.Model.Seq); l.ok("train.steps", "train.batch", "model.seq") && float64(s.Train.Steps) > maxTokens/perStep {
+		l.mistake("train.steps", fmt.Sprintf("%d steps of %s tokens are more than a run can count", s.Train.Steps, formatFloat(perStep)), "at most 2^62 tokens in all", "")
 	}
 	if l.ok("train.precision", "device.kind") && s.Train.Precision == "bf16" {
 		switch s.Device.Kind {
