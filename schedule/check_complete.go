@@ -100,7 +100,11 @@ func checkOnce(s *Schedule, r, i, k int, saw uint16) error {
 }
 
 func missing(s *Schedule, o Op) error {
-	return &CheckError{Rank: s.RankOf(o.Stage, o.First), Index: -1, Reason: o.String() + " is missing"}
+	rank := -1
+	if s.Place != nil { // a CSV's is not known yet
+		rank = s.RankOf(o.Stage, o.First)
+	}
+	return &CheckError{Rank: rank, Index: -1, Reason: o.String() + " is missing"}
 }
 
 // missingForward finds the first F that no program has.

@@ -38,18 +38,18 @@ func Draw(w io.Writer, t *Timeline, o DrawOptions) error {
 	}
 	o.Width = max(minDrawWidth, min(o.Width, maxDrawWidth))
 	label := max(2, len(strconv.Itoa(max(0, t.Ranks-1))))
-	columns := o.Width - len("rank ") - label - 2
+	columns := o.Width - len("rank ") - label - len(" ||")
 	start, end := t.Span()
 	scale := 0.0
 	if end > start {
 		scale = float64(columns) / (end - start)
 	}
 	ranks := t.byRank()
-	stages := t.severalStages(ranks)
+	text := t.opText(ranks, scale)
 	drawn := map[Kind]bool{}
 	var b strings.Builder
 	for r, events := range ranks {
-		line := drawLine(events, columns, start, scale, stages)
+		line := drawLine(events, columns, start, scale, text)
 		fmt.Fprintf(&b, "rank %*d |", label, r)
 		writeLine(&b, line, o.Color)
 		b.WriteString("|\n")
@@ -88,16 +88,45 @@ func (t *Timeline) severalStages(ranks [][]Event) bool {
 	return false
 }
 
-// drawCell is one character of a line: text of an op, or idle.
+// opText says how much of an op's text is drawn.
+type opText uint8
+
+const (
+	textLetter     opText = iota // F
+	textMicrobatch               // F0
+	textStage                    // 2F0, where ranks compute several stages
+)
+
+// opText returns the text to draw at scale columns a time unit: letters only, when ops are
+// so narrow that numbers would show for a few of them.
+func (t *Timeline) opText(ranks [][]Event, scale float64) opText {
+	busy, n := 0.0, 0
+	for _, e := range t.Events {
+		if e.Op.Kind.IsCompute() {
+			busy += e.End - e.Start
+			n++
+		}
+	}
+	text, least := textMicrobatch, 2.5
+	if t.severalStages(ranks) {
+		text, least = textStage, 3.5
+	}
+	if n > 0 && busy*scale/float64(n) < least {
+		return textLetter
+	}
+	return text
+}
+
+// drawCell is one character of a line: text of an op, what pads it, or idle.
 type drawCell struct {
-	ch    byte
-	kind  Kind // 0: idle
-	shade bool
+	ch         byte
+	kind       Kind // 0: idle
+	shade, pad bool
 }
 
 // drawLine scales one rank's events to columns. An op owns the columns whose middle
 // it covers; one too short for any takes over the idle column it lies in.
-func drawLine(events []Event, columns int, start, scale float64, stages bool) []drawCell {
+func drawLine(events []Event, columns int, start, scale float64, detail opText) []drawCell {
 	line := make([]drawCell, columns)
 	for i := range line {
 		line[i].ch = '.'
@@ -117,11 +146,11 @@ func drawLine(events []Event, columns int, start, scale float64, stages bool) []
 			}
 			from, to = at, at+1
 		}
-		text := drawText(e.Op, to-from, stages)
+		text := drawText(e.Op, to-from, detail)
 		for i := from; i < to; i++ {
-			line[i] = drawCell{kind: e.Op.Kind, shade: counts[e.Op.Kind]%2 == 0, ch: '-'}
+			line[i] = drawCell{kind: e.Op.Kind, shade: counts[e.Op.Kind]%2 == 0, ch: '-', pad: true}
 			if i-from < len(text) {
-				line[i].ch = text[i-from]
+				line[i].ch, line[i].pad = text[i-from], false
 			}
 		}
 	}
@@ -129,17 +158,17 @@ func drawLine(events []Event, columns int, start, scale float64, stages bool) []
 }
 
 // drawText returns the longest text of op that fits: "2W0-3", "W0-3", "W0" or "W".
-func drawText(o Op, width int, stages bool) string {
+func drawText(o Op, width int, detail opText) string {
 	letter := o.Kind.String()[:1]
 	mbs := strconv.Itoa(o.First)
 	if o.Last != o.First {
 		mbs += "-" + strconv.Itoa(o.Last)
 	}
 	texts := []string{letter + mbs, letter}
-	if stages {
+	if detail == textStage {
 		texts = []string{strconv.Itoa(o.Stage) + letter + mbs, letter + mbs, letter}
 	}
-	if !o.Kind.IsCompute() {
+	if !o.Kind.IsCompute() || detail == textLetter {
 		texts = []string{letter}
 	}
 	for _, text := range texts {
@@ -169,7 +198,7 @@ func writeLine(b *strings.Builder, line []drawCell, color bool) {
 				}
 				last = code
 			}
-			if c.kind != 0 && c.ch == '-' {
+			if c.pad {
 				c.ch = ' '
 			}
 		}

@@ -16,11 +16,14 @@ func DrawGrid(w io.Writer, s *Schedule) error {
 		return err
 	}
 	ranks := t.byRank()
-	stages := t.severalStages(ranks)
+	text := textMicrobatch
+	if t.severalStages(ranks) {
+		text = textStage
+	}
 	wide := 2 // columns of a step: the widest op's share and a blank
 	for _, e := range t.Events {
 		if steps := int(e.End - e.Start); steps > 0 {
-			wide = max(wide, (len(drawText(e.Op, 1<<20, stages))+steps)/steps+1)
+			wide = max(wide, (len(drawText(e.Op, 1<<20, text))+steps)/steps+1)
 		}
 	}
 	label := len(strconv.Itoa(t.Ranks - 1))
@@ -34,12 +37,12 @@ func DrawGrid(w io.Writer, s *Schedule) error {
 				continue
 			}
 			b.WriteString(strings.Repeat(" ."+strings.Repeat(" ", wide-2), int(e.Start)-now))
-			text := drawText(e.Op, 1<<20, stages)
+			name := drawText(e.Op, 1<<20, text)
 			pad := " "
 			if steps > 1 {
 				pad = "-" // the op goes on
 			}
-			b.WriteString(" " + text + strings.Repeat(pad, max(0, steps*wide-1-len(text))))
+			b.WriteString(" " + name + strings.Repeat(pad, max(0, steps*wide-1-len(name))))
 			now = int(e.End)
 		}
 		if _, err := fmt.Fprintln(w, strings.TrimRight(b.String(), " ")); err != nil {
