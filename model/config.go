@@ -50,7 +50,6 @@ func (c Config) Check() error {
 	if c.Kind != "transformer" {
 		fail("kind %q is unknown; known: \"transformer\"", c.Kind)
 	}
-	// The bounds keep bytes and operations of any sane batch within an int64.
 	for _, v := range []struct {
 		name        string
 		value, most int
@@ -70,6 +69,14 @@ func (c Config) Check() error {
 		}
 		if c.Heads%c.KVHeads != 0 {
 			fail("%d heads do not divide over kv_heads = %d; choose heads as a multiple of kv_heads", c.Heads, c.KVHeads)
+		}
+	}
+	if len(errs) == 0 {
+		// Operations are counted in int64: 6 for each weight and token, 12 for each pair of tokens and column.
+		layers, dim, seq := float64(c.Layers), float64(c.Dim), float64(c.Seq)
+		ops := 6*seq*dim*(layers*(4*dim+3*float64(c.FFN))+float64(c.Vocab)) + 12*layers*seq*seq*dim
+		if ops > 0x1p62 {
+			fail("%.2g operations a sequence are beyond counting; choose fewer layers, a smaller dim, ffn, vocab or seq", ops)
 		}
 	}
 	if !(c.RopeBase > 1) || math.IsInf(c.RopeBase, 0) {

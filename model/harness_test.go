@@ -38,6 +38,7 @@ type trial struct {
 	dy      [][]float32 // nil for Head
 	scale   float32     // LossScale
 	known   *expectation
+	spare   tape // memory of a tape that is done
 }
 
 // expectation is what the reference says, kept since it does not change.

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -27,6 +28,8 @@ func trials() map[string]*trial {
 	add("grouped", Config{Layers: 2, Dim: 24, Heads: 6, KVHeads: 2, FFN: 20, Seq: 4, Vocab: 5, RopeBase: 50}, 1, 2, true)
 	add("one-kv-head", Config{Layers: 1, Dim: 40, Heads: 5, KVHeads: 1, FFN: 33, Seq: 9, Vocab: 37, NormEps: 0.1}, 1, 2, false)
 	add("one-token", Config{Layers: 1, Dim: 8, Heads: 4, KVHeads: 2, FFN: 5, Seq: 1, Vocab: 2}, 3, 2, false)
+	// More positions than an attention kernel is likely to take at a time.
+	add("long", Config{Layers: 1, Dim: 16, Heads: 2, KVHeads: 1, FFN: 9, Seq: 67}, 1, 2, true)
 	return out
 }
 
@@ -72,7 +75,7 @@ func widen(v []float32) []float64 {
 // reference computes micro-batch k on a tape: outputs, objective and the numbers
 // whose gradients count.
 func (tr *trial) reference(k int, v values) (t *tape, y mat, x mat, weights []mat, objective num) {
-	t = &tape{}
+	t = &tape{val: tr.spare.val[:0], from: tr.spare.from[:0], part: tr.spare.part[:0]}
 	for i, p := range tr.layer.Params() {
 		weights = append(weights, t.mat(p.Rows, p.Cols, v.weights[i]))
 	}
@@ -171,11 +174,15 @@ func TestLayersAgainstTape(t *testing.T) {
 // reference's own forward, which needs no derivative at all.
 func TestTapeAgainstDifferences(t *testing.T) {
 	forEach(t, func(t *testing.T, tr *trial) {
+		if tr.shape.Rows() > 12 {
+			t.Skip("too large for hundreds of forwards")
+		}
 		v := tr.values(0)
 		tp, _, x, weights, objective := tr.reference(0, v)
 		g := tp.gradient(objective)
 		at := func() float64 {
 			tp, _, _, _, objective := tr.reference(0, v)
+			tr.spare = *tp // hundreds of forwards in the same memory
 			return tp.val[objective]
 		}
 		compare := func(name string, values, grads []float64) {
@@ -204,6 +211,27 @@ func TestTapeAgainstDifferences(t *testing.T) {
 			compare("x", v.x, x.pick(g))
 		}
 	})
+}
+
+// TestRandomShapes draws shapes that nobody thought of.
+func TestRandomShapes(t *testing.T) {
+	dev := openCPU(t)
+	r := rand.New(rand.NewPCG(5, 1))
+	for range 12 {
+		kv := 1 + r.IntN(3)
+		heads := kv * (1 + r.IntN(3))
+		cfg := Config{Layers: 1, Dim: heads * 2 * (1 + r.IntN(5)), Heads: heads, KVHeads: kv, FFN: 1 + r.IntN(40), Seq: 1 + r.IntN(11),
+			Vocab: 2 + r.IntN(70), RopeBase: 2 + 1000*r.Float64(), NormEps: 1e-6 + 1e-2*r.Float64()}.WithDefaults()
+		batch, n := 1+r.IntN(3), 1+r.IntN(3)
+		for _, l := range []Layer{NewEmbed(cfg.Vocab, cfg.Dim, initStd, ""), NewBlock(cfg, 0), NewHead(cfg)} {
+			tr := newTrial(cfg, l, batch, n)
+			for name, calls := range map[string][]call{"fused": fused(n), "concat": concat(n)} {
+				if err := tr.check(dev, calls); err != nil {
+					t.Errorf("%s, %+v, batch %d, %d micro-batches, %s: %v", l.Name(), cfg, batch, n, name, err)
+				}
+			}
+		}
+	}
 }
 
 // TestOrderOfPasses: the same bits fused or split, 1e-5 when concatenated.

@@ -104,6 +104,7 @@ func TestCheckReportsAll(t *testing.T) {
 		"norm_eps is -1":                func(c *Config) { c.NormEps = -1 },
 		"rope_base is 1":                func(c *Config) { c.RopeBase = 1 },
 		"vocab is 16777217":             func(c *Config) { c.Vocab = 1<<24 + 1 },
+		"beyond counting":               func(c *Config) { c.Layers, c.Dim, c.Seq = 1<<12, 1<<18, 1<<24 },
 		"kv_heads is -2":                func(c *Config) { c.KVHeads = -2 },
 		"heads is 0; it must lie betwe": func(c *Config) { c.Heads = 0; c.KVHeads = 0 },
 	} {
@@ -253,4 +254,37 @@ func TestSlotsOfBlock(t *testing.T) {
 	if got := Bytes(b, UntilInput, 1); got != qkv*4+256 {
 		t.Errorf("one row: %d bytes", got)
 	}
+}
+
+// FuzzConfig: any configuration is refused or gives a model that can be cut.
+func FuzzConfig(f *testing.F) {
+	f.Add(4, 64, 4, 2, 0, 32, 256, false, 0.0, 0.0, 4)
+	f.Add(1, 2, 1, 1, 1, 1, 1, true, 10.0, 1e-6, 1)
+	f.Add(1<<12, 1<<18, 1, 1, 1<<20, 1<<24, 1<<24, true, 1e9, 0.5, 1<<12)
+	f.Add(-1, 0, math.MaxInt, math.MinInt, 3, 5, 7, false, math.NaN(), math.Inf(-1), -9)
+	f.Fuzz(func(t *testing.T, layers, dim, heads, kv, ffn, seq, vocab int, tied bool, base, eps float64, stages int) {
+		m, err := New(Config{Layers: layers, Dim: dim, Heads: heads, KVHeads: kv, FFN: ffn, Seq: seq, Vocab: vocab, Tied: tied, RopeBase: base, NormEps: eps})
+		if err != nil {
+			return
+		}
+		if n := m.ParamCount(); n <= 0 {
+			t.Errorf("%+v: %d parameters", m.Config, n)
+		}
+		for p := PassForward; p <= PassWeight; p++ {
+			if n := m.FLOPs(p, Shape{1, seq}); n <= 0 {
+				t.Errorf("%+v: %d operations", m.Config, n)
+			}
+		}
+		cut, err := m.Cut(stages)
+		if (err == nil) != (stages >= 1 && stages <= layers) {
+			t.Errorf("%d layers in %d stages: %v", layers, stages, err)
+		}
+		at := 0
+		for _, r := range cut {
+			if r.First != at || r.End <= at {
+				t.Fatalf("%v", cut)
+			}
+			at = r.End
+		}
+	})
 }
