@@ -36,6 +36,15 @@ type product struct {
 type workerScratch struct {
 	packA, packB []float32
 	partial      []float64
+	fortran      fortranArgs
+}
+
+// fortranArgs are the scalars of a call of sgemm_, which takes them by reference.
+// They live here so that a call allocates nothing.
+type fortranArgs struct {
+	transA, transB         byte
+	m, n, k, lda, ldb, ldc int64
+	alpha, beta            float32
 }
 
 // floats returns p moved by n elements of f32.

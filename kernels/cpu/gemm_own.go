@@ -7,6 +7,7 @@ import "unsafe"
 // B, kc × nr, stays in the first cache while tiles of mr rows pass over it; a
 // block of A, mc × kc, stays in the second.
 type gemmKernel struct {
+	fast       bool // as fast as a library, so that "auto" needs none
 	mr, nr     int
 	kc, mc, nc int
 	// tile computes C (+)= alpha · A·B for rows ≤ mr, cols ≤ nr. The element (i, k) of A is
