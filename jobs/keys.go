@@ -73,14 +73,14 @@ var keyList = []Key{
 	{Name: "data.path", Doc: "The file. Relative to the job file's folder; after `--set`, to the working directory.", Note: "none; `text` needs one", path: isPath},
 	{Name: "data.holdout", Doc: "Share of the text, at its end, never trained on but kept for evaluation.", Note: "0.05; 0 where that is shorter than one sequence", min: 0, max: 0.5},
 
-	{Name: "train.steps", Doc: "Optimizer steps.", Required: true, min: 1, max: 1 << 40},
+	{Name: "train.steps", Doc: "Optimizer steps.", Required: true, min: 1, max: 1e12},
 	{Name: "train.batch", Doc: "Sequences of a step, over all replicas and micro-batches; a multiple of `replicas × microbatches`.", Required: true, min: 1, max: 1 << 30},
 	{Name: "train.precision", Doc: "Number format of weights and activations; `bf16` needs `device.kind = \"cuda\"` (or `rehearse`).", Choices: []string{"fp32", "bf16"}},
 
 	{Name: "optimizer.kind", Doc: "`adamw` (arXiv 1711.05101) or `sgd` with momentum.", Choices: []string{"adamw", "sgd"}},
 	{Name: "optimizer.lr", Doc: "Learning rate after the warm-up.", min: 0, max: 1000, above: true},
 	{Name: "optimizer.min_lr", Doc: "Learning rate at the end of the cosine; at most `lr`.", min: 0, max: 1000},
-	{Name: "optimizer.warmup", Doc: "Steps over which the rate rises linearly from 0; at most `train.steps`.", min: 0, max: 1 << 40},
+	{Name: "optimizer.warmup", Doc: "Steps over which the rate rises linearly from 0; at most `train.steps`.", min: 0, max: 1e12},
 	{Name: "optimizer.decay", Doc: "What the rate does after the warm-up.", Choices: []string{"cosine", "constant"}},
 	{Name: "optimizer.beta1", Doc: "Decay of the mean of gradients (adamw).", min: 0, max: 1, below: true},
 	{Name: "optimizer.beta2", Doc: "Decay of the mean of squared gradients (adamw).", min: 0, max: 1, below: true},
@@ -107,8 +107,8 @@ var keyList = []Key{
 	{Name: "transport.kind", Doc: "`local`: shared memory of one host, nothing installed. `mpi`: the cluster's library, loaded at run time. `auto`: `mpi` under an MPI launcher, else `local`.", Choices: []string{"auto", "local", "mpi"}},
 	{Name: "transport.libmpi", Doc: "Path or name of the MPI library. Empty: found from the launcher.", path: mayBePath},
 
-	{Name: "checkpoint.every", Doc: "Steps between checkpoints. 0: only at the end.", min: 0, max: 1 << 40},
-	{Name: "checkpoint.keep", Doc: "Newest checkpoints kept. 0: all.", min: 0, max: 1 << 40},
+	{Name: "checkpoint.every", Doc: "Steps between checkpoints. 0: only at the end.", min: 0, max: 1e12},
+	{Name: "checkpoint.keep", Doc: "Newest checkpoints kept. 0: all.", min: 0, max: 1e12},
 
 	{Name: "run.dir", Doc: "Folder of the run folders; `--out` names one run's. Relative to the job file's folder; after `--set`, to the working directory.", Note: "`runs` in the working directory", path: isPath},
 	{Name: "run.start_timeout", Doc: "Time within which every rank must have joined: `\"60s\"`, `\"2m\"`, or seconds.", min: 0, max: 86400, above: true},

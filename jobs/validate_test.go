@@ -1,0 +1,108 @@
+package jobs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Each line is one impossible combination; the report must be that one line.
+func TestImpossible(t *testing.T) {
+	dir := t.TempDir()
+	short, long := filepath.Join(dir, "short"), filepath.Join(dir, "long")
+	if os.WriteFile(short, make([]byte, 32), 0o644) != nil || os.WriteFile(long, make([]byte, 1000), 0o644) != nil {
+		t.Fatal("cannot write")
+	}
+	for _, c := range []struct{ sets, want string }{
+		{"model.heads=3", "model.heads: 3 does not divide model.dim = 64 (one of 1, 2, 4, 8, 16)"},
+		{"model.heads=64", "model.heads: a head gets dim / heads = 1 columns, and rotary embedding turns pairs (one of 2, 4, 8, 16, 32)"},
+		{"model.dim=63 model.heads=1", "a head gets dim / heads = 63 columns, and rotary embedding turns pairs (none fits: make model.dim even)"},
+		{"model.kv_heads=3", "model.kv_heads: 3 does not divide model.heads = 4 (one of 1, 2, 4)"},
+		{"model.layers=3 parallel.stages=4", "model.layers: 3 layers are too few for 4 stages (parallel.stages = 4 × schedule.chunks = 1) (at least 4 layers, or at most 3 stages)"},
+		{"train.batch=7 schedule.microbatches=2", "train.batch: 7 sequences cannot be shared out evenly over 1 replicas × 2 micro-batches (a multiple of 2, e.g. 8 or 6)"},
+		{"train.batch=3 parallel.replicas=4", "(a multiple of 4, e.g. 4)"},
+		{"train.batch=1073741824", "train.batch: 1073741824 sequences of 32 tokens a replica are more rows than a matrix product can have"},
+		{"train.steps=1000000000000 train.batch=10000000 schedule.microbatches=1", "train.steps: 1000000000000 steps of 320000000 tokens are more than a run can count"},
+		{"train.precision=bf16", "train.precision: bf16 with device.kind = \"auto\" would depend on the host"},
+		{"train.precision=bf16 device.kind=cpu", "train.precision: bf16 is not for device.kind = \"cpu\": its matrix products are fp32"},
+		{"parallel.tensor=2", "parallel.tensor: 2 ranks a stage: stages cannot be split over several ranks yet"},
+		{"optimizer.min_lr=0.01", "optimizer.min_lr: 0.01 is above optimizer.lr = 0.0003"},
+		{"optimizer.warmup=11", "optimizer.warmup: 11 steps are more than train.steps = 10"},
+		{"optimizer.lr=1e-50", "optimizer.lr: 1e-50 is 0 in fp32"},
+		{"optimizer.eps=1e-50", "optimizer.eps: 1e-50 is 0 in fp32"},
+		{"optimizer.beta2=0.99999999999", "optimizer.beta2: 0.99999999999 is 1 in fp32"},
+		{"optimizer.lr=0", "optimizer.lr: is 0 (above 0, at most 1000)"},
+		{"optimizer.beta1=1", "optimizer.beta1: is 1 (at least 0, below 1)"},
+		{"schedule.concat=2 schedule.microbatches=1", "schedule.concat: 2 micro-batches cannot be joined: schedule.microbatches = 1 (1 to 1, or \"all\")"},
+		{"schedule.concat=0", "schedule.concat: is 0 (at least 1, at most 1048576)"},
+		{"schedule.concat=some", "schedule.concat: is \"some\" (a number of micro-batches, or \"all\")"},
+		{"schedule.chunks=2", "schedule.chunks: 2 stages a rank: 1f1b places 1"},
+		{"schedule.microbatches=1048576 train.batch=1048576 parallel.stages=4", "schedule.microbatches: 1048576 over 4 stages make more than 4194304 ops a step (at most 349525)"},
+		{"schedule.memory_limit=-1", "schedule.memory_limit: is negative: -1"},
+		{"schedule.kind=zero", "schedule.kind: no such kind: \"zero\""},
+		{"data.kind=text", "data.path: is missing (data.kind = \"text\" reads a file)"},
+		{"data.kind=text data.path=" + dir, "is a folder; one file is read (join its files first"},
+		{"data.kind=text data.path=" + dir + "/nix", "does not exist (paths are relative"},
+		{"data.kind=text data.path=" + dir + "/*.txt", "is a pattern; one file is read"},
+		{"data.kind=text data.path=" + short + "/x", "cannot be read: not a directory"},
+		{"data.kind=text data.path=/dev/zero", "is no regular file: ranks read it at many places at once"},
+		{"data.kind=text data.path=" + short, "is too short: 32 bytes to train on, a sequence with its targets needs seq + 1 = 33"},
+		{"data.kind=text model.seq=600 data.holdout=0.5 data.path=" + long, "is too short: 500 bytes to train on"},
+		{"data.kind=text data.holdout=0.01 data.path=" + long, "data.holdout: 0.01 of 1000 bytes is 10, less than the seq + 1 = 33 of one sequence"},
+		{"data.kind=text model.vocab=255 data.path=" + long, "model.vocab: 255 is too small for data.kind = \"text\", whose tokens are bytes (256)"},
+		{"slurm.nodes=1 slurm.gpus_per_node=2 parallel.stages=4 device.kind=cuda", "slurm.gpus_per_node: 1 nodes × 2 GPUs are fewer than the 4 ranks"},
+		{"slurm.nodes=2 transport.kind=local parallel.stages=2", "transport.kind: local joins the ranks of one host, and slurm.nodes = 2 (mpi or auto)"},
+		{"slurm.nodes=2", "slurm.nodes: 2 nodes for 1 ranks leave some without work (at most 1)"},
+		{"slurm.time=4h", "slurm.time: \"4h\" is no time limit"},
+		{"slurm.partition=gpu;rm", "slurm.partition: \"gpu;rm\" cannot stand in a batch script"},
+		{"name=../up", "name: \"../up\" cannot name a folder and a batch job"},
+		{"name=.", "name: \".\" cannot name a folder"},
+		{"name=", "name: is empty"},
+		{"name=" + strings.Repeat("n", 65), "name: has 65 characters (at most 64)"},
+		{"run.start_timeout=0", "run.start_timeout: is 0 (above 0, at most 86400)"},
+	} {
+		_, err := Parse("job.toml", []byte(minimal), strings.Fields(c.sets), ".")
+		switch {
+		case err == nil:
+			t.Errorf("%s passes; want %q", c.sets, c.want)
+		case !strings.Contains(err.Error(), c.want):
+			t.Errorf("%s: %v\nwant %q", c.sets, err, c.want)
+		case strings.Contains(err.Error(), "\n"):
+			t.Errorf("%s: more than one report:\n%v", c.sets, err)
+		}
+	}
+}
+
+// What is close to impossible but is not.
+func TestPossible(t *testing.T) {
+	dir := t.TempDir()
+	exact := filepath.Join(dir, "exact")
+	if err := os.WriteFile(exact, make([]byte, 33), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, sets := range []string{
+		"model.heads=32", "model.kv_heads=1", "parallel.stages=4 schedule.microbatches=1", "schedule.microbatches=8 schedule.concat=8",
+		"schedule.backward_p2=fused schedule.concat=all", "optimizer.warmup=10", "optimizer.min_lr=3e-4",
+		"train.precision=bf16 device.kind=cuda", "train.precision=bf16 device.kind=rehearse",
+		"data.kind=text data.path=" + exact, "slurm.nodes=4 slurm.gpus_per_node=0 parallel.stages=4 device.kind=cuda",
+		"optimizer.clip=0 optimizer.weight_decay=0 optimizer.beta1=0", "parallel.replicas=8",
+	} {
+		s, err := Parse("job.toml", []byte(minimal), strings.Fields(sets), ".")
+		if err != nil {
+			t.Errorf("%s: %v", sets, err)
+			continue
+		}
+		roundTrip(t, s)
+	}
+	s := parse(t, minimal, "data.kind=text", "data.path="+exact)
+	if s.Data.Holdout != 0 {
+		t.Errorf("33 bytes hold out %v", s.Data.Holdout)
+	}
+	if err := os.WriteFile(exact, make([]byte, 10_000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s = parse(t, minimal, "data.kind=text", "data.path="+exact); s.Data.Holdout != 0.05 {
+		t.Errorf("10000 bytes hold out %v", s.Data.Holdout)
+	}
+}
