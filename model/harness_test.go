@@ -12,9 +12,22 @@ import (
 	"github.com/pipetrain/pipetrain/kernels/cpu"
 )
 
+// openCPU opens the CPU as a rank does, on one thread.
 func openCPU(t testing.TB) kernels.Device {
+	return open(t, cpu.Options{Threads: 1})
+}
+
+// ways are the ways in which the CPU computes: with what this machine has, with
+// nothing but Go, on two threads.
+var ways = map[string]cpu.Options{
+	"cpu":         {Threads: 1},
+	"plain Go":    {Threads: 1, BLAS: "go", ISA: "go"},
+	"two threads": {Threads: 2},
+}
+
+func open(t testing.TB, o cpu.Options) kernels.Device {
 	t.Helper()
-	d, err := cpu.New(cpu.Options{Threads: 1})
+	d, err := cpu.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,11 +160,13 @@ func (tr *trial) check(dev kernels.Device, calls []call) error {
 }
 
 func TestLayersAgainstTape(t *testing.T) {
-	dev := openCPU(t)
 	forEach(t, func(t *testing.T, tr *trial) {
-		for name, calls := range map[string][]call{"fused": fused(tr.n), "split": split(tr.n), "concat": concat(tr.n)} {
-			if err := tr.check(dev, calls); err != nil {
-				t.Errorf("%s: %v", name, err)
+		for _, way := range sortedKeys(ways) {
+			dev := open(t, ways[way])
+			for name, calls := range map[string][]call{"fused": fused(tr.n), "split": split(tr.n), "concat": concat(tr.n)} {
+				if err := tr.check(dev, calls); err != nil {
+					t.Errorf("%s, %s: %v", way, name, err)
+				}
 			}
 		}
 	})
@@ -236,29 +238,25 @@ func TestRandomShapes(t *testing.T) {
 
 // TestOrderOfPasses: the same bits fused or split, 1e-5 when concatenated.
 func TestOrderOfPasses(t *testing.T) {
-	dev := openCPU(t)
 	forEach(t, func(t *testing.T, tr *trial) {
 		_, first := tr.layer.(*Embed)
-		want, err := tr.run(dev, fused(tr.n), !first)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := tr.run(dev, split(tr.n), !first)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, p := range tr.layer.Params() {
-			if !slices.Equal(got.grads[i], want.grads[i]) {
-				t.Errorf("gradient of %s differs between fused and split", p.Name)
+		for _, way := range sortedKeys(ways) {
+			dev := open(t, ways[way])
+			var grads [][][]float32
+			for _, calls := range [][]call{fused(tr.n), split(tr.n), concat(tr.n)} {
+				got, err := tr.run(dev, calls, !first)
+				if err != nil {
+					t.Fatal(err)
+				}
+				grads = append(grads, got.grads)
 			}
-		}
-		got, err = tr.run(dev, concat(tr.n), !first)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, p := range tr.layer.Params() {
-			if d := apart(got.grads[i], want.grads[i]); d > 1e-5 {
-				t.Errorf("gradient of %s is %.2g off when concatenated", p.Name, d)
+			for i, p := range tr.layer.Params() {
+				if !slices.Equal(grads[0][i], grads[1][i]) {
+					t.Errorf("%s: gradient of %s differs between fused and split", way, p.Name)
+				}
+				if d := apart(grads[2][i], grads[0][i]); d > 1e-5 {
+					t.Errorf("%s: gradient of %s is %.2g off when concatenated", way, p.Name, d)
+				}
 			}
 		}
 	})
