@@ -42,14 +42,24 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// settings is the part of Config that travels to a launcher in its own process.
+type settings struct {
+	Binary                    string
+	Ranks                     int
+	Env                       []string
+	RunDir                    string
+	StartTimeout, StopTimeout time.Duration
+}
+
 // playLauncher is a launcher in a process of its own, so that it can be sent
 // signals and killed.
 func playLauncher() int {
-	var cfg Config
-	if err := json.Unmarshal([]byte(os.Getenv(testConfig)), &cfg); err != nil {
+	var s settings
+	if err := json.Unmarshal([]byte(os.Getenv(testConfig)), &s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 99
 	}
+	cfg := Config{Binary: s.Binary, Ranks: s.Ranks, Env: s.Env, RunDir: s.RunDir, StartTimeout: s.StartTimeout, StopTimeout: s.StopTimeout}
 	cfg.Stdout, cfg.Stderr = os.Stdout, os.Stderr
 	cfg.Logger = zerolog.New(os.Stderr)
 	cfg.Segment = memfd(os.Getenv("LAUNCHER_TEST_SEGMENT"))
@@ -159,6 +169,8 @@ func playRank() int {
 		case "show":
 			b, _ := json.Marshal(map[string]any{"rank": w.Rank, "env": os.Environ(), "segment": segmentSize(child), "cpus": availableCPUs()})
 			fmt.Println(string(b))
+		case "step":
+			child.Step(int64(n))
 		case "train":
 			if code, over := train(ctx, child, term, n); over {
 				return code
@@ -179,6 +191,9 @@ func train(ctx context.Context, child *Child, asked <-chan os.Signal, n int) (co
 		case <-time.After(5 * time.Millisecond):
 		}
 		child.Step(int64(step))
+		if step == 1 {
+			fmt.Println("stepping")
+		}
 		select {
 		case <-asked:
 			child.Stopped(int64(step))
