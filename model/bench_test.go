@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkBlocks runs forward and backward of 4 blocks (d = 512, 8 heads, seq
-// 256, micro-batch 4) on one thread, and beside each the device's own matrix
+// 256, micro-batch 4) on one thread, and between the passes the device's own matrix
 // product of 1024³, since the rate of a shared machine changes within minutes.
 // It reports medians: GFLOP/s of the model's operations, the milliseconds of each
 // pass, and what part of the product's rate the blocks reach.
@@ -93,11 +93,13 @@ func BenchmarkBlocks(b *testing.B) {
 				m.Layers[blocks.First+i].Forward(c)
 			}
 		})
+		gemm = append(gemm, timed(product))
 		p1 := timed(func() {
 			for i := layers - 1; i >= 0; i-- {
 				m.Layers[blocks.First+i].BackwardInput(calls[i])
 			}
 		})
+		gemm = append(gemm, timed(product))
 		p2 := timed(func() {
 			for i := layers - 1; i >= 0; i-- {
 				m.Layers[blocks.First+i].BackwardWeight(calls[i])

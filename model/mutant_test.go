@@ -210,3 +210,29 @@ func mayPanic(f func() error) (err error) {
 	}()
 	return f()
 }
+
+// TestWrongNumbersAreNoticed: a layer with a slightly other constant than the reference's.
+func TestWrongNumbersAreNoticed(t *testing.T) {
+	dev := openCPU(t)
+	for what, change := range map[string]func(tr *trial, c *Config){
+		"rope_base":      func(_ *trial, c *Config) { c.RopeBase *= 1.05 },
+		"norm_eps":       func(_ *trial, c *Config) { c.NormEps *= 1.05 },
+		"as many heads":  func(_ *trial, c *Config) { c.Heads, c.KVHeads = 2*c.Heads, 2*c.KVHeads },
+		"positions of 3": func(tr *trial, c *Config) { tr.shape = Shape{3, 3} },
+	} {
+		cfg := trials()["one-kv-head/block"].cfg
+		tr := newTrial(cfg, NewBlock(cfg, 0), 1, 1)
+		tr.expected()
+		change(tr, &cfg)
+		tr.layer = NewBlock(cfg, 0)
+		if err := tr.check(dev, fused(1)); err == nil {
+			t.Errorf("%s: not noticed", what)
+		}
+	}
+	tr := trials()["odd/head"]
+	tr.expected()
+	tr.scale *= 1.001
+	if err := tr.check(dev, fused(tr.n)); err == nil {
+		t.Error("loss scale: not noticed")
+	}
+}
