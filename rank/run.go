@@ -27,8 +27,8 @@ type Config struct {
 	Log       zerolog.Logger
 	// StopAsked says whether this rank was asked to stop at the next step boundary.
 	StopAsked func() bool
-	// OnResume is called on every rank before the first step of a resumed run, with the steps done.
-	OnResume func(done int) error
+	// OnStart is called on every rank before the first step, with the steps done before (resumed).
+	OnStart func(done int) error
 	// OnStep is called on every rank after each step.
 	OnStep func(StepInfo) error
 }
@@ -92,15 +92,15 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		}
 		c.Log.Info().Int("step", rep.Start).Msg("resumed")
 		rep.Final = rep.Start
-		if c.OnResume != nil {
-			if err := c.OnResume(rep.Start); err != nil {
-				return nil, err
-			}
-		}
 	} else if err := tr.save(ctx, c, 0, rep); err != nil {
 		return nil, err
 	}
 	rep.Steps = rep.Start
+	if c.OnStart != nil {
+		if err := c.OnStart(rep.Start); err != nil {
+			return nil, err
+		}
+	}
 
 	r := &runner{c: c, tr: tr, rep: rep, rec: recorder{keep: lastProfiled - firstProfiled + 1}}
 	begin := time.Now()

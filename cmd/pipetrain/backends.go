@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/term"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/collectives/local"
+	"github.com/pipetrain/pipetrain/collectives/mpi"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/kernels/cpu"
+	"github.com/pipetrain/pipetrain/launcher"
+)
+
+// openDevice picks the compute backend that the job asks for.
+func openDevice(spec *jobs.Spec, w launcher.World) (kernels.Device, error) {
+	switch spec.Device.Kind {
+	case "auto", "cpu":
+		d, err := cpu.New(cpu.Options{Threads: threads(spec, w), BLAS: spec.Device.BLAS})
+		if err != nil {
+			return nil, exitcode.With(exitcode.Environment, err)
+		}
+		return d, nil
+	}
+	return nil, exitcode.With(exitcode.Environment, fmt.Errorf("device.kind = %q cannot run in this version; use \"cpu\" or \"auto\"", spec.Device.Kind))
+}
+
+// threads shares the cores that this process may use with the other ranks of the host.
+func threads(spec *jobs.Spec, w launcher.World) int {
+	if spec.Device.Threads > 0 {
+		return spec.Device.Threads
+	}
+	// The embedded launcher has counted the ranks and the cores.
+	if n, err := strconv.Atoi(os.Getenv(launcher.EnvThreads)); err == nil && n > 0 {
+		return n
+	}
+	return max(1, runtime.NumCPU()/max(1, w.LocalSize))
+}
+
+// openTransport joins the world. Errors of the environment carry their exit code.
+func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child *launcher.Child) (collectives.Transport, error) {
+	var t collectives.Transport
+	var err error
+	if seg := child.Segment(); seg != nil {
+		t, err = local.Join(seg, w.Rank, w.Size, local.Options{Context: ctx})
+		seg.Close()
+	} else {
+		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: mpi.Detect(os.Getenv)})
+	}
+	if err != nil {
+		return nil, exitcode.With(exitcode.Environment, err)
+	}
+	return t, nil
+}
+
+// isTerminal says whether w is one.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// width returns the columns to draw in.
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 20 {
+			return n
+		}
+	}
+	return 100
+}

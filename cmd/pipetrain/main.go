@@ -1,0 +1,86 @@
+// Command pipetrain trains a neural network as a pipeline of ranks with 2-stage
+// backpropagation. Alone it starts the ranks of a job itself; started by
+// mpirun or srun it is one of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+)
+
+// version is set by the build (-ldflags -X main.version=…).
+var version = "dev"
+
+func main() {
+	os.Exit(run(os.Args, os.Stdout, os.Stderr))
+}
+
+// run is main with its streams as values. It returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	app := command(stdout, stderr)
+	err := app.Run(context.Background(), args)
+	if err == nil {
+		return 0
+	}
+	// A rank started by the launcher has told it already, which says it once for all.
+	if said := (*reported)(nil); !errors.As(err, &said) {
+		fmt.Fprintf(stderr, "pipetrain: %v\n", err)
+	}
+	code := exitcode.Of(err)
+	var wrong *jobs.Errors
+	if errors.As(err, &wrong) {
+		code = exitcode.Usage
+	}
+	return int(code)
+}
+
+// reported wraps an error that the user has been told already.
+type reported struct{ error }
+
+func (r *reported) Unwrap() error { return r.error }
+
+func command(stdout, stderr io.Writer) *cli.Command {
+	setFlag := &cli.StringSliceFlag{Name: "set", Usage: "override a key of the job: `KEY=VALUE` (may be repeated)"}
+	return &cli.Command{
+		Name:      "pipetrain",
+		Usage:     "train a neural network as a pipeline of ranks with 2-stage backpropagation",
+		UsageText: "pipetrain [options] JOB.toml\nmpirun -n N pipetrain [options] JOB.toml\npipetrain COMMAND [options] …",
+		Version:   version,
+		Writer:    stdout,
+		ErrWriter: stderr,
+		// A value such as a list holds commas.
+		DisableSliceFlagSeparator: true,
+		Suggest:                   true,
+		ExitErrHandler:            func(context.Context, *cli.Command, error) {},
+		OnUsageError: func(_ context.Context, _ *cli.Command, err error, _ bool) error {
+			return exitcode.With(exitcode.Usage, fmt.Errorf("%w (see pipetrain --help)", err))
+		},
+		Flags: []cli.Flag{
+			setFlag,
+			&cli.StringFlag{Name: "out", Usage: "run folder `DIR` (default: a new one in the job's run.dir)"},
+			&cli.BoolFlag{Name: "resume", Usage: "continue the run in --out from its newest checkpoint"},
+			&cli.BoolFlag{Name: "quiet", Usage: "no progress line, no drawing"},
+		},
+		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.Args().Len() != 1 {
+				if c.Args().Len() == 0 {
+					_ = cli.ShowAppHelp(c)
+				}
+				return exitcode.With(exitcode.Usage, fmt.Errorf("want one job file, got %d arguments (see pipetrain --help)", c.Args().Len()))
+			}
+			return start(ctx, runOptions{
+				job: c.Args().First(), sets: c.StringSlice("set"), out: c.String("out"),
+				resume: c.Bool("resume"), quiet: c.Bool("quiet"), stdout: stdout, stderr: stderr,
+			})
+		},
+		Commands: []*cli.Command{planCommand(stdout), scheduleCommand(stdout)},
+	}
+}

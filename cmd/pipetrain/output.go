@@ -1,0 +1,217 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/pipetrain/pipetrain/checkpoint"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/progress"
+	"github.com/pipetrain/pipetrain/rank"
+	"github.com/pipetrain/pipetrain/record"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// output is what rank 0 writes and shows while it trains; inert on the others.
+type output struct {
+	p        *process
+	metrics  *record.MetricsLog
+	progress *progress.Progress
+}
+
+func newOutput(p *process) *output { return &output{p: p} }
+
+func (o *output) first() bool { return o.p.world.Rank == 0 }
+
+// start begins the metrics after `done` steps.
+func (o *output) start(done int) error {
+	if !o.first() {
+		return nil
+	}
+	var err error
+	if o.metrics, err = o.p.folder.OpenMetrics(done); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if o.metrics.Gap != "" {
+		o.p.log.Warn().Msg(o.metrics.Gap)
+	}
+	if !o.p.o.quiet {
+		o.progress = progress.New(progress.Config{
+			Out: os.Stdout, Log: o.p.o.stderr, Start: done, Steps: o.p.spec.Train.Steps, Title: o.p.spec.Name,
+		})
+	}
+	return nil
+}
+
+func (o *output) step(s rank.StepInfo) error {
+	if !o.first() {
+		return nil
+	}
+	err := o.metrics.Append(record.Metrics{
+		Step: s.Step, Loss: s.Loss, GradNorm: s.GradNorm, LR: s.LR, Tokens: int64(s.Tokens),
+		StepSeconds: s.Seconds, TokensPerSecond: s.TokensPerSecond, Bubble: s.Bubble, MakespanSeconds: s.Makespan,
+	})
+	if err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if o.progress != nil {
+		o.progress.Step(progress.Step{Step: s.Step, Loss: s.Loss, TokensPerSecond: s.TokensPerSecond,
+			BubbleMeasured: s.Bubble, BubblePredicted: s.PredictedBubble, PeakBytes: s.PeakBytes})
+	}
+	return nil
+}
+
+func (o *output) close() {
+	if o.progress != nil {
+		o.progress.Close()
+		o.progress = nil
+	}
+	if o.metrics != nil {
+		o.metrics.Close()
+		o.metrics = nil
+	}
+}
+
+// finish writes summary and trace and shows the timeline.
+func (o *output) finish(rep *rank.Report, failure error, took time.Duration) error {
+	o.close()
+	s := baseSummary(o.p.spec)
+	s.Status, s.ExitCode = statusOf(failure), int(exitcode.Of(failure))
+	if failure != nil {
+		s.Error = failure.Error()
+	}
+	s.Transport, s.Device, s.SecondsTotal = o.p.transport.Kind(), o.p.device.Name(), took.Seconds()
+	if rep != nil {
+		fill(&s, rep)
+	}
+	if err := o.p.folder.WriteSummary(s); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if rep == nil {
+		return nil
+	}
+	if err := o.writeTrace(rep); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if !o.p.o.quiet && failure == nil {
+		return o.show(rep, s)
+	}
+	return nil
+}
+
+func fill(s *record.Summary, rep *rank.Report) {
+	s.Steps, s.ResumedAt = rep.Steps, rep.Start
+	s.LossFirst, s.LossLast = rep.LossFirst, rep.LossLast
+	s.StepSecondsMedian = record.Median(rep.StepSeconds)
+	if s.StepSecondsMedian > 0 {
+		s.TokensPerSecond = float64(rep.Tokens) / s.StepSecondsMedian
+	}
+	s.BubbleMeasured = record.Median(rep.Bubbles)
+	s.MakespanMeasuredSeconds = record.Median(rep.Makespans)
+	if rep.Predicted != nil {
+		s.BubblePredicted, s.MakespanPredictedSeconds = rep.Predicted.Bubble(), rep.Predicted.Makespan()
+	}
+	for _, m := range rep.Memory {
+		s.PeakBytesPredicted = append(s.PeakBytesPredicted, m.Planned.Arena)
+		s.PeakBytesMeasured = append(s.PeakBytesMeasured, m.Measured.Arena)
+	}
+	if rep.Final >= 0 {
+		s.FinalCheckpoint = filepath.Join(record.CheckpointsName, checkpoint.StepDir(rep.Final))
+	}
+}
+
+func baseSummary(spec *jobs.Spec) record.Summary {
+	v, commit, _ := record.BuildInfo(version)
+	s := record.Summary{
+		Name: spec.Name, Version: v, Commit: commit, StepsAsked: spec.Train.Steps,
+		Ranks: spec.World(), Replicas: spec.Parallel.Replicas, Stages: spec.Parallel.Stages,
+		Schedule: spec.Schedule.Kind, BackwardP2: spec.Schedule.BackwardP2, Concat: concatText(spec.Schedule.Concat),
+		Microbatches: spec.Schedule.Microbatches,
+	}
+	if m, err := model.New(spec.ModelConfig()); err == nil {
+		s.Parameters = m.ParamCount()
+	}
+	return s
+}
+
+func concatText(c jobs.Concat) string {
+	if c == 0 {
+		return "all"
+	}
+	return strconv.Itoa(int(c))
+}
+
+func statusOf(err error) string {
+	if err == nil {
+		return "completed"
+	}
+	switch exitcode.Of(err) {
+	case exitcode.Stopped:
+		return "preempted"
+	case exitcode.Interrupted:
+		return "interrupted"
+	}
+	return "failed"
+}
+
+func (o *output) writeTrace(rep *rank.Report) error {
+	t, err := o.p.folder.CreateTrace()
+	if err != nil {
+		return err
+	}
+	grid := o.p.spec.Grid()
+	for r := range grid.World() {
+		t.Rank(r, grid.Coord(r).String())
+	}
+	zero := 0.0
+	for _, step := range rep.Traced {
+		end := 0.0
+		for _, e := range step.Events {
+			cat := record.Category(e.Category)
+			if e.Op.Kind.IsSend() || e.Op.Kind.IsRecv() {
+				cat = record.Transfer
+			}
+			t.Add(record.Slice{Rank: e.Rank, Replica: grid.Coord(e.Rank).Replica, Step: step.Step, Op: e.Op, Cat: cat,
+				Start: zero + e.Start, End: zero + e.End})
+			end = max(end, e.End)
+		}
+		zero += end * 1.02
+	}
+	return t.Close()
+}
+
+// show draws the last steps' typical timeline beside the predicted one.
+func (o *output) show(rep *rank.Report, s record.Summary) error {
+	w := o.p.o.stdout
+	opts := schedule.DrawOptions{Width: min(width(w), 160), Color: isTerminal(w) && os.Getenv("NO_COLOR") == ""}
+	if rep.Predicted != nil {
+		fmt.Fprintf(w, "\npredicted, from the op times of the first steps:\n")
+		if err := schedule.Draw(w, rep.Predicted, opts); err != nil {
+			return err
+		}
+	}
+	if rep.Measured != nil {
+		fmt.Fprintf(w, "\nmeasured (a step of median length):\n")
+		if err := schedule.Draw(w, rep.Measured, opts); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "\nloss %.4f → %.4f in %d steps, %.0f tokens/s\n", s.LossFirst, s.LossLast, s.Steps, s.TokensPerSecond)
+	if rep.Predicted != nil {
+		fmt.Fprintf(w, "bubble    predicted %5.1f %%   | measured %5.1f %%   (idle share of ranks × makespan)\n", 100*s.BubblePredicted, 100*s.BubbleMeasured)
+		fmt.Fprintf(w, "makespan  predicted %s | measured %s\n", seconds(s.MakespanPredictedSeconds), seconds(s.MakespanMeasuredSeconds))
+	}
+	for r, m := range rep.Memory {
+		fmt.Fprintf(w, "memory    rank %d: planned %s | measured %s\n", r, mebibytes(m.Planned.Arena), mebibytes(m.Measured.Arena))
+	}
+	fmt.Fprintf(w, "run folder %s\n", o.p.folder.Path)
+	return nil
+}
+
+func seconds(s float64) string     { return fmt.Sprintf("%6.1f ms", s*1e3) }
+func mebibytes(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/rank"
+	"github.com/pipetrain/pipetrain/record"
+)
+
+// process is one rank: what it holds between its start and its end.
+type process struct {
+	o         runOptions
+	spec      *jobs.Spec
+	world     launcher.World
+	child     *launcher.Child
+	stop      atomic.Bool
+	device    kernels.Device
+	transport collectives.Transport
+	source    data.Source
+	folder    *record.Folder
+	log       zerolog.Logger
+	step      int
+}
+
+// beRank is a rank's whole life.
+func beRank(ctx context.Context, o runOptions, spec *jobs.Spec, world launcher.World) error {
+	child, err := launcher.OpenChild(os.Environ())
+	if err != nil {
+		return err
+	}
+	p := &process{o: o, spec: spec, world: world, child: child, log: zerolog.Nop()}
+	asked := make(chan os.Signal, 4)
+	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		for range asked {
+			p.stop.Store(true)
+		}
+	}()
+	ctx, cancel := child.Context(ctx)
+	defer cancel()
+	err = p.run(ctx)
+	if lost := context.Cause(ctx); err != nil && lost != nil && errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("%w (%v)", lost, err)
+	}
+	return p.end(err)
+}
+
+func (p *process) run(ctx context.Context) error {
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	p.child.Ready()
+	var err error
+	if p.transport, err = openTransport(ctx, p.spec, p.world, p.child); err != nil {
+		return err
+	}
+	if got, want := p.transport.Size(), p.spec.World(); got != want {
+		return exitcode.Errorf(exitcode.Usage, "the job needs %d ranks (%d stages × %d replicas), the world has %d: start it with -n %d, or change [parallel]",
+			want, p.spec.Parallel.Stages, p.spec.Parallel.Replicas, got, want)
+	}
+	world := collectives.World(p.transport)
+	if err := p.openFolder(ctx, world); err != nil {
+		return err
+	}
+	p.child.Joined()
+	if err := p.writeEnvironment(ctx, world); err != nil {
+		return err
+	}
+	return p.train(ctx, world)
+}
+
+// prepare opens what this rank needs by itself, before it meets the others.
+func (p *process) prepare() error {
+	if p.child.Active() {
+		f, err := record.Join(p.o.out)
+		if err != nil {
+			return exitcode.With(exitcode.Environment, err)
+		}
+		p.folder = f
+		if err := p.openLog(); err != nil {
+			return err
+		}
+	}
+	var err error
+	if p.source, err = data.Open(data.Config{Kind: p.spec.Data.Kind, Path: p.spec.Data.Path, Seed: p.spec.Seed,
+		Seq: p.spec.Model.Seq, Vocab: p.spec.Model.Vocab, Holdout: p.spec.Data.Holdout}); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	p.device, err = openDevice(p.spec, p.world)
+	return err
+}
+
+func (p *process) openLog() error {
+	f, err := p.folder.RankLog(p.world.Rank)
+	if err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	p.log = zerolog.New(f).With().Timestamp().Int("rank", p.world.Rank).Logger()
+	return nil
+}
+
+// openFolder agrees on the run folder where no launcher of ours made it: rank 0
+// makes it, the others are told its path, or why there is none.
+func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error {
+	if p.folder != nil {
+		return nil
+	}
+	var say struct{ Path, Err string }
+	if world.Rank() == 0 {
+		f, err := openFolder(p.o, p.spec)
+		if err == nil {
+			p.folder = f
+			err = errors.Join(f.WriteJob(p.spec.Resolved()), exitcode.Clear(f.Path))
+		}
+		if err != nil {
+			say.Err = err.Error()
+		} else {
+			say.Path = f.Path
+		}
+	}
+	b, _ := json.Marshal(say) // two strings: cannot fail
+	b, err := broadcast(ctx, world, b)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &say); err != nil {
+		return err
+	}
+	if say.Err != "" {
+		return exitcode.With(exitcode.Environment, errors.New(say.Err))
+	}
+	if p.folder == nil {
+		if p.folder, err = record.Join(say.Path); err != nil {
+			return exitcode.With(exitcode.Environment, fmt.Errorf("%w: the run folder must be on a file system that every rank sees", err))
+		}
+	}
+	return p.openLog()
+}
+
+// broadcast sends rank 0's bytes, of any length, to all.
+func broadcast(ctx context.Context, c *collectives.Comm, b []byte) ([]byte, error) {
+	if c.Rank() != 0 {
+		b = nil
+	}
+	all, err := c.AllGather(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+func (p *process) writeEnvironment(ctx context.Context, world *collectives.Comm) error {
+	own, err := json.Marshal(record.ProbeHost(world.Rank()))
+	if err != nil {
+		return err
+	}
+	all, err := world.Gather(ctx, 0, own)
+	if err != nil {
+		return err
+	}
+	if world.Rank() != 0 {
+		return nil
+	}
+	hosts := make([]record.Host, len(all))
+	for i, b := range all {
+		if err := json.Unmarshal(b, &hosts[i]); err != nil {
+			return err
+		}
+	}
+	env := record.NewEnvironment(version, os.Args, os.Environ(), hosts)
+	env.Device, env.Transport = p.device.Info(), p.transport.Info()
+	if err := p.folder.WriteEnvironment(env); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	return nil
+}
+
+func (p *process) train(ctx context.Context, world *collectives.Comm) error {
+	out := newOutput(p)
+	defer out.close()
+	_, commit, _ := record.BuildInfo(version)
+	p.log.Info().Str("device", p.device.Name()).Interface("info", p.device.Info()).Str("transport", p.transport.Kind()).Interface("transport_info", p.transport.Info()).Msg("starting")
+	begin := time.Now()
+	rep, err := rank.Run(ctx, rank.Config{
+		Spec: p.spec, Transport: p.transport, Device: p.device, Data: p.source,
+		Dir: p.folder.Path, Resume: p.o.resume, Program: strings.TrimSpace("pipetrain " + version + " " + commit), Log: p.log,
+		StopAsked: p.stop.Load,
+		OnStart:   out.start,
+		OnStep: func(s rank.StepInfo) error {
+			p.step = s.Step
+			p.child.Step(int64(s.Step))
+			return out.step(s)
+		},
+	})
+	if err == nil && rep.Stopped {
+		p.child.Stopped(int64(rep.Steps))
+		err = exitcode.Errorf(exitcode.Stopped, "stopped on request after step %d of %d; the state is saved: continue with --resume --out %s", rep.Steps, p.spec.Train.Steps, p.folder.Path)
+	}
+	if world.Rank() == 0 {
+		if ferr := out.finish(rep, err, time.Since(begin)); err == nil {
+			err = ferr
+		}
+	}
+	return err
+}
+
+// end tells the world how this rank ended and gives back what it holds.
+func (p *process) end(err error) error {
+	code := exitcode.Of(err)
+	if err != nil {
+		p.log.Error().Int("exit_code", int(code)).Msg(err.Error())
+		p.child.Failed(err)
+	} else {
+		p.log.Info().Msg("done")
+		p.child.Done()
+	}
+	if p.device != nil {
+		p.device.Close()
+	}
+	if p.source != nil {
+		p.source.Close()
+	}
+	if !p.child.Active() {
+		err = p.endForeign(err)
+	} else if err != nil {
+		err = &reported{err}
+	}
+	if p.transport != nil {
+		p.transport.Close()
+	}
+	if p.folder != nil {
+		p.folder.Close()
+	}
+	return err
+}
+
+// endForeign ends a rank under a launcher that is not ours: the first to fail
+// writes the record and says why, and takes the world with it.
+func (p *process) endForeign(err error) error {
+	code := exitcode.Of(err)
+	host, _ := os.Hostname()
+	r := exitcode.Record{Code: code, Rank: exitcode.NoRank, Host: host, PID: os.Getpid(), Time: time.Now(), Step: int64(p.step), Launcher: string(p.world.Launcher)}
+	if err == nil {
+		if p.world.Rank == 0 {
+			if werr := exitcode.Write(p.folder.Path, r); werr != nil {
+				return exitcode.With(exitcode.Environment, werr)
+			}
+		}
+		return nil
+	}
+	first := true
+	if p.folder != nil {
+		r.Rank, r.Reason = p.world.Rank, err.Error()
+		if won, werr := exitcode.WriteFirst(p.folder.Path, r); werr == nil {
+			first = won
+		}
+	}
+	if code == exitcode.Stopped {
+		// Every rank stops at the same step: an orderly end, MPI's included.
+		if p.world.Rank != 0 {
+			return &reported{err}
+		}
+		return err
+	}
+	if first {
+		fmt.Fprintf(p.o.stderr, "pipetrain: rank %d on %s: %v\n", p.world.Rank, host, err)
+	}
+	if p.transport != nil {
+		p.transport.Abort(int(code))
+	}
+	return &reported{err}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/pipetrain/pipetrain/collectives/local"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/record"
+)
+
+// runOptions are the command line of a run.
+type runOptions struct {
+	job            string
+	sets           []string
+	out            string
+	resume, quiet  bool
+	stdout, stderr io.Writer
+}
+
+// start runs a job: as a rank where a launcher started this process, else by
+// starting the ranks.
+func start(ctx context.Context, o runOptions) error {
+	world := launcher.Detect(os.Environ())
+	if world.Problem != "" {
+		return exitcode.With(exitcode.Environment, fmt.Errorf("%s", world.Problem))
+	}
+	spec, err := jobs.Load(o.job, o.sets)
+	if err != nil {
+		return exitcode.With(exitcode.Usage, err)
+	}
+	if o.resume && o.out == "" {
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--resume needs --out DIR, the folder of the run to continue"))
+	}
+	if world.IsRank() {
+		return beRank(ctx, o, spec, world)
+	}
+	return launch(ctx, o, spec)
+}
+
+// launch starts the ranks of a job on this host and owns them to the end.
+func launch(ctx context.Context, o runOptions, spec *jobs.Spec) error {
+	if spec.Transport.Kind == "mpi" {
+		return exitcode.With(exitcode.Usage, fmt.Errorf("the job asks for transport.kind = \"mpi\": start it with mpirun -n %d pipetrain %s, or use --set transport.kind=local", spec.World(), o.job))
+	}
+	// From here to the launcher's own handling a signal must not leave a half-made folder behind.
+	early := make(chan os.Signal, 1)
+	signal.Notify(early, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(early)
+
+	folder, err := openFolder(o, spec)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := folder.WriteJob(spec.Resolved()); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if err := exitcode.Clear(folder.Path); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	args := []string{"--out", folder.Path}
+	if o.resume {
+		args = append(args, "--resume")
+	}
+	if o.quiet {
+		args = append(args, "--quiet")
+	}
+	select {
+	case s := <-early:
+		return exitcode.With(exitcode.Interrupted, fmt.Errorf("%v before the ranks were started", s))
+	default:
+	}
+	err = launcher.Run(ctx, launcher.Config{
+		Binary: self, Args: append(args, folder.File(record.JobName)), Ranks: spec.World(), Env: os.Environ(),
+		RunDir: folder.Path, Segment: local.Create, StartTimeout: spec.Run.StartTimeout, Threads: spec.Device.Threads,
+		Logger: consoleLog(o.stderr), Stdout: o.stdout, Stderr: o.stderr,
+	})
+	if err != nil {
+		ensureSummary(folder, spec, err)
+		return fmt.Errorf("%w (run folder %s)", err, folder.Path)
+	}
+	return nil
+}
+
+// openFolder makes or reopens the run folder, whose lock this process then holds.
+func openFolder(o runOptions, spec *jobs.Spec) (*record.Folder, error) {
+	var f *record.Folder
+	var err error
+	if o.out != "" {
+		f, err = record.Create(o.out, o.resume)
+	} else {
+		f, err = record.CreateNamed(spec.Run.Dir, spec.Name, time.Now())
+	}
+	if err != nil {
+		return nil, exitcode.With(exitcode.Environment, err)
+	}
+	return f, nil
+}
+
+// ensureSummary leaves a summary where the ranks ended before they wrote one.
+func ensureSummary(f *record.Folder, spec *jobs.Spec, err error) {
+	if old, readErr := record.ReadSummary(f.File(record.SummaryName)); readErr == nil && old.ExitCode == int(exitcode.Of(err)) {
+		return
+	}
+	s := baseSummary(spec)
+	s.Status, s.ExitCode, s.Error = statusOf(err), int(exitcode.Of(err)), err.Error()
+	_ = f.WriteSummary(s) // what went wrong is being reported already
+}
+
+func consoleLog(w io.Writer) zerolog.Logger {
+	return zerolog.New(zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != "" || !isTerminal(w)}).With().Timestamp().Logger()
+}
