@@ -73,7 +73,7 @@ func (l *loader) validateModel() {
 	}
 	// The model room has the last word on what it can build.
 	if err := l.spec.ModelConfig().Check(); err != nil {
-		l.report(l.origin("model"), "model", strings.ReplaceAll(err.Error(), "\n", "; "), "", "")
+		l.report(l.origin("model"), "model", strings.ReplaceAll(strings.ReplaceAll(err.Error(), "model: ", ""), "\n", "; "), "", "")
 	}
 }
 
