@@ -175,7 +175,7 @@ func (t *Trace) Add(s Slice) {
 		s.Cat = category(s.Op.Kind)
 	}
 	if s.Name == "" {
-		s.Name = fmt.Sprint(s.Op)
+		s.Name = s.Op.String()
 	}
 	start, end := nanoseconds(s.Start), nanoseconds(s.End)
 	end = max(end, start)
