@@ -25,7 +25,7 @@ func TestOutOfMemory(t *testing.T) {
 		Binary: self, Ranks: 2, RunDir: s.dir, StartTimeout: 20 * time.Second,
 		Env: append(os.Environ(), testMode+"=rank", testScript+"=*: joined; wait | 1: joined; train 3; eat")}))
 	errs, _ := s.cmd.StderrPipe()
-	go s.collect(errs)
+	s.reading.Go(func() { s.collect(errs) })
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type started struct {
 	segment string
 	stdout  io.Closer
 	lines   chan string // of its stdout
+	reading sync.WaitGroup
 	mu      sync.Mutex
 	all     strings.Builder // what it printed, both streams
 }
@@ -59,8 +60,8 @@ func startLauncher(t *testing.T, ranks int, script string, tty *os.File, change 
 		out, _ := s.cmd.StdoutPipe()
 		s.stdout = out
 		errs, _ := s.cmd.StderrPipe()
-		go s.collect(out)
-		go s.collect(errs)
+		s.reading.Go(func() { s.collect(out) })
+		s.reading.Go(func() { s.collect(errs) })
 	}
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -116,6 +117,7 @@ func (s *started) end(want exitcode.Code) {
 	s.t.Helper()
 	hang := time.AfterFunc(30*time.Second, func() { s.cmd.Process.Kill() })
 	defer hang.Stop()
+	s.reading.Wait() // before Wait, which closes the pipes
 	s.cmd.Wait()
 	if got := s.cmd.ProcessState.ExitCode(); got != int(want) {
 		s.t.Errorf("%v, want code %v:\n%s", s.cmd.ProcessState, want, s.printed())
@@ -258,7 +260,7 @@ func TestTerminal(t *testing.T) {
 	master, tty := openTerminal(t)
 	s := startLauncher(t, 2, "*: print up; joined; train 100000", tty, nil)
 	tty.Close()
-	go s.collect(master)
+	s.reading.Go(func() { s.collect(master) })
 	s.await("stepping", 2)
 	if to, err := os.Readlink(fmt.Sprintf("/proc/%s/fd/1", mustRead(t, filepath.Join(s.dir, "pid-0")))); err != nil || !strings.HasPrefix(to, "/dev/pts/") {
 		t.Errorf("stdout of rank 0 is %s, %v; want the terminal", to, err)
