@@ -2,9 +2,11 @@ package model
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pipetrain/pipetrain/kernels"
 )
@@ -13,8 +15,12 @@ import (
 // 256, micro-batch 4) on one thread, and between the passes the device's own matrix
 // product of 1024³, since the rate of a shared machine changes within minutes.
 // It reports medians: GFLOP/s of the model's operations, the milliseconds of each
-// pass, and what part of the product's rate the blocks reach.
+// pass, and what part of the product's rate the blocks reach. Times are the
+// thread's own CPU time: on a busy machine the clock on the wall would count
+// other processes' turns, of which a long pass sees more than a short product.
 func BenchmarkBlocks(b *testing.B) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	const layers = 4
 	dev := openCPU(b)
 	cfg := Config{Layers: layers, Dim: 512, Heads: 8, Seq: 256}.WithDefaults()
@@ -76,12 +82,12 @@ func BenchmarkBlocks(b *testing.B) {
 		dev.Gemm(false, true, side, side, side, 1, part(0), side, part(1), side, 0, part(2), side)
 	}
 	timed := func(f func()) float64 {
-		start := time.Now()
+		start := threadSeconds(b)
 		f()
 		if err := dev.Sync(); err != nil {
 			b.Fatal(err)
 		}
-		return time.Since(start).Seconds()
+		return threadSeconds(b) - start
 	}
 	product()
 
@@ -127,4 +133,13 @@ func BenchmarkBlocks(b *testing.B) {
 func median(v []float64) float64 {
 	slices.Sort(v)
 	return v[len(v)/2]
+}
+
+// threadSeconds returns the CPU time of the calling thread.
+func threadSeconds(t testing.TB) float64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return float64(ts.Nano()) / 1e9
 }
