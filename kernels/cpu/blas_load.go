@@ -128,9 +128,10 @@ func loadedFrom(soname string) string {
 	if err != nil || strings.Contains(soname, "/") {
 		return soname
 	}
+	stem, _, _ := strings.Cut(soname, ".")
 	for line := range strings.Lines(string(maps)) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {
-			if path := strings.TrimSpace(line[i:]); strings.HasPrefix(filepath.Base(path), soname) {
+			if path := strings.TrimSpace(line[i:]); strings.HasPrefix(filepath.Base(path), stem) {
 				return path
 			}
 		}

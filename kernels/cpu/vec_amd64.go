@@ -1,0 +1,132 @@
+package cpu
+
+import "unsafe"
+
+//go:generate sh -c "cd asm && go run . -isa avx512 -out ../kernels_avx512_amd64.s -stubs ../kernels_avx512_amd64.go -pkg cpu"
+//go:generate sh -c "cd asm && go run . -isa avx2 -out ../kernels_avx2_amd64.s -stubs ../kernels_avx2_amd64.go -pkg cpu"
+
+func init() {
+	var have []*vecKernels
+	if hasAVX512() && hasAVX2() {
+		have = append(have, &avx512Kernels)
+	}
+	if hasAVX2() {
+		have = append(have, &avx2Kernels)
+	}
+	isas = append(have, isas...)
+}
+
+var avx512Kernels = vecKernels{
+	name:        "avx512",
+	add:         addAVX512,
+	scale:       scaleAVX512,
+	mulAcc:      mulAccAVX512,
+	scaleMul:    scaleMulAVX512,
+	dot:         dotAVX512,
+	dot3:        dot3AVX512,
+	max:         maxAVX512,
+	sum:         sumAVX512,
+	sumSquares:  sumSquaresAVX512,
+	sumExp:      sumExpAVX512,
+	expSum:      expSumAVX512,
+	expScale:    expScaleAVX512,
+	normGrad:    normGradAVX512,
+	normGradAdd: normGradAddAVX512,
+	rotate:      rotateAVX512,
+	rotateBack:  rotateBackAVX512,
+	swiglu:      swigluAVX512,
+	swigluGrad:  swigluGradAVX512,
+	softmaxGrad: softmaxGradAVX512,
+	adamw:       func(w, g, m, v []float32, p *adamParams) { adamwAVX512(w, g, m, v, &p.beta1) },
+	sgd:         func(w, g, b []float32, p *sgdParams) { sgdAVX512(w, g, b, &p.gradScale) },
+	sgdPlain:    func(w, g []float32, p *sgdParams) { sgdPlainAVX512(w, g, &p.gradScale) },
+	gemm: gemmKernel{
+		fast: true, mr: 14, nr: 32, kc: tileKC, mc: 24 * 14, nc: 2048,
+		tile:      tiles{tilesAVX512[:], tilesTAVX512[:]}.run,
+		transpose: transposeAVX2,
+	},
+}
+
+var avx2Kernels = vecKernels{
+	name:        "avx2",
+	add:         addAVX2,
+	scale:       scaleAVX2,
+	mulAcc:      mulAccAVX2,
+	scaleMul:    scaleMulAVX2,
+	dot:         dotAVX2,
+	dot3:        dot3AVX2,
+	max:         maxAVX2,
+	sum:         sumAVX2,
+	sumSquares:  sumSquaresAVX2,
+	sumExp:      sumExpAVX2,
+	expSum:      expSumAVX2,
+	expScale:    expScaleAVX2,
+	normGrad:    normGradAVX2,
+	normGradAdd: normGradAddAVX2,
+	rotate:      rotateAVX2,
+	rotateBack:  rotateBackAVX2,
+	swiglu:      swigluAVX2,
+	swigluGrad:  swigluGradAVX2,
+	softmaxGrad: softmaxGradAVX2,
+	adamw:       func(w, g, m, v []float32, p *adamParams) { adamwAVX2(w, g, m, v, &p.beta1) },
+	sgd:         func(w, g, b []float32, p *sgdParams) { sgdAVX2(w, g, b, &p.gradScale) },
+	sgdPlain:    func(w, g []float32, p *sgdParams) { sgdPlainAVX2(w, g, &p.gradScale) },
+	gemm: gemmKernel{
+		fast: true, mr: 6, nr: 16, kc: tileKC, mc: 56 * 6, nc: 2048,
+		tile:      tiles{tilesAVX2[:], tilesTAVX2[:]}.run,
+		transpose: transposeAVX2,
+	},
+}
+
+// tileKC is the kc that the tile kernels were generated for (asm/gemm.go).
+const tileKC = 256
+
+// tileFunc is one generated kernel; its rows are in its name.
+type tileFunc func(k int, a, b, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+
+var (
+	tilesAVX512 = [...]tileFunc{nil, tile1AVX512, tile2AVX512, tile3AVX512, tile4AVX512, tile5AVX512, tile6AVX512, tile7AVX512,
+		tile8AVX512, tile9AVX512, tile10AVX512, tile11AVX512, tile12AVX512, tile13AVX512, tile14AVX512}
+	tilesTAVX512 = [...]tileFunc{nil, tileT1AVX512, tileT2AVX512, tileT3AVX512, tileT4AVX512, tileT5AVX512, tileT6AVX512, tileT7AVX512,
+		tileT8AVX512, tileT9AVX512, tileT10AVX512, tileT11AVX512, tileT12AVX512, tileT13AVX512, tileT14AVX512}
+	tilesAVX2  = [...]tileFunc{nil, tile1AVX2, tile2AVX2, tile3AVX2, tile4AVX2, tile5AVX2, tile6AVX2}
+	tilesTAVX2 = [...]tileFunc{nil, tileT1AVX2, tileT2AVX2, tileT3AVX2, tileT4AVX2, tileT5AVX2, tileT6AVX2}
+)
+
+// tiles are the kernels of an instruction set by their number of rows.
+type tiles struct{ byRows, interleaved []tileFunc }
+
+func (t tiles) run(rows, cols, k int, a, b, c unsafe.Pointer, ldc int, alpha float32, accumulate, interleaved bool) {
+	f := t.byRows
+	if interleaved {
+		f = t.interleaved
+	}
+	f[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), ldc, alpha, accumulate, cols)
+}
+
+// transposeAVX2 is gemmKernel.transpose in blocks of 8 × 8.
+func transposeAVX2(dst, src unsafe.Pointer, ld, cols, k, nr int) {
+	if cols < nr {
+		clear(unsafe.Slice((*float32)(dst), k*nr))
+	}
+	whole := k / 8 * 8
+	j := 0
+	for ; j+8 <= cols; j += 8 {
+		transpose8AVX2((*float32)(floats(dst, j)), (*float32)(floats(src, j*ld)), ld*4, nr*4, k/8)
+	}
+	rest := func(j, from int) {
+		in := unsafe.Slice((*float32)(floats(src, j*ld)), k)
+		out := unsafe.Slice((*float32)(floats(dst, j)), (k-1)*nr+1)
+		for i := from; i < k; i++ {
+			out[i*nr] = in[i]
+		}
+	}
+	if whole < k {
+		for i := range j {
+			rest(i, whole)
+		}
+	}
+	for ; j < cols; j++ {
+		rest(j, 0)
+	}
+}
