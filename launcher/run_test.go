@@ -54,7 +54,7 @@ func TestEnds(t *testing.T) {
 		{"grandchildren", 2, "*: joined; grandchild; done", 0, -1, "", nil},
 		{"grandchildren of a killed rank", 2, "*: joined; grandchild; hang | 1: joined; grandchild; sleep 100; signal 9", exitcode.RankLost, 1, "SIGKILL", nil},
 
-		{"never comes up", 3, "*: joined; hang | 1: hang", exitcode.RankLost, 1, "did not finish setting up within 1s", shortStart},
+		{"never comes up", 3, "*: joined; hang | 1: hang", exitcode.RankLost, 1, "did not finish setting up within 4s", shortStart},
 		{"all but one wait", 3, "*: ready; hang | 2: sleep 60000", exitcode.RankLost, 2, "rank 2 (pid", shortStart},
 		{"stopped before joining", 2, "*: ready; hang | 0: signal 19", exitcode.RankLost, 0, "stopped by a signal", shortStart},
 		{"nobody joins", 2, "*: ready; deaf; hang", exitcode.RankLost, 0, "did not join the others within", shortStart},
@@ -78,14 +78,15 @@ func TestEnds(t *testing.T) {
 			if r.err != nil && !strings.Contains(r.err.Error(), c.says) {
 				t.Errorf("error %q lacks %q", r.err, c.says)
 			}
-			if limit := within5s + 2*time.Second; r.took > limit && c.code != 0 {
+			if limit := within5s + 5*time.Second; r.took > limit && c.code != 0 {
 				t.Errorf("over after %v, promised within %v of the failure", r.took, within5s)
 			}
 		})
 	}
 }
 
-func shortStart(c *Config) { c.StartTimeout = time.Second }
+// Long enough for three test processes to come up on a busy machine.
+func shortStart(c *Config) { c.StartTimeout = 4 * time.Second }
 
 // What is wrong before anything is started is an error of Run alone.
 func TestRefused(t *testing.T) {

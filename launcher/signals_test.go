@@ -105,6 +105,16 @@ func (s *started) await(line string, ranks int) {
 	}
 }
 
+// awaitText waits until the text was printed somewhere.
+func (s *started) awaitText(text string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(s.printed(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%q was not printed:\n%s", text, s.printed())
+		}
+	}
+}
+
 func (s *started) signal(sig syscall.Signal) {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
@@ -174,10 +184,10 @@ func TestSignals(t *testing.T) {
 			s := startLauncher(t, 3, c.script, nil, c.change)
 			s.await(c.await, 3)
 			for i, sig := range c.sends {
-				if i > 0 {
-					time.Sleep(100 * time.Millisecond) // two Ctrl-C at once are one to the kernel
-				}
 				s.signal(sig)
+				if i < len(c.sends)-1 { // two Ctrl-C at once are one to the kernel
+					s.awaitText(`"signal":"` + signalName(sig))
+				}
 			}
 			s.end(c.code)
 			if !strings.Contains(s.printed(), c.says) {
@@ -250,6 +260,7 @@ func TestStopAndContinue(t *testing.T) {
 	s.signal(syscall.SIGCONT)
 	until(func(st string) bool { return !strings.Contains(st, "T") })
 	s.signal(syscall.SIGINT)
+	s.awaitText(`"signal":"SIGINT"`)
 	s.signal(syscall.SIGTERM)
 	s.end(exitcode.Interrupted)
 }
