@@ -195,6 +195,50 @@ func TestHoldoutIsTheEnd(t *testing.T) {
 	}
 }
 
+// Random sizes: every sequence that is promised can be read, lies in its part,
+// and nothing that is promised is missing.
+func TestTextParts(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 150 {
+		size, seq, share := 2+r.IntN(3000), 1+r.IntN(200), float64(r.IntN(51))/100
+		path, b := corpus(t, size)
+		held := int(share * float64(size))
+		s, err := Open(text256(path, seq, share))
+		if err != nil {
+			if size-held >= seq+1 {
+				t.Fatalf("%d bytes, seq %d, holdout %v: %v", size, seq, share, err)
+			}
+			continue
+		}
+		ids, targets := make([]int32, seq), make([]int32, seq)
+		within := func(n, from, to int) {
+			for i := range ids {
+				at := from + n*seq + i
+				if at+1 >= to || ids[i] != int32(b[at]) || targets[i] != int32(b[at+1]) {
+					t.Fatalf("%d bytes, seq %d, holdout %v: window %d of [%d, %d) is wrong at %d", size, seq, share, n, from, to, i)
+				}
+			}
+		}
+		for n := range s.Epoch() {
+			if err := s.Sequence(n, ids, targets); err != nil {
+				t.Fatal(err)
+			}
+			window := permute(uint64(n), uint64(s.Epoch()), hash(7, streamOrder, 0))
+			within(int(window), 0, size-held)
+		}
+		for n := range s.Holdout() {
+			if err := s.HoldoutSequence(n, ids, targets); err != nil {
+				t.Fatal(err)
+			}
+			within(int(n), size-held, size)
+		}
+		if int(s.Epoch())*seq+seq+1 <= size-held || held > 0 && int(s.Holdout())*seq+seq+1 <= held {
+			t.Fatalf("%d bytes, seq %d, holdout %v: %d and %d windows leave some out", size, seq, share, s.Epoch(), s.Holdout())
+		}
+		s.Close()
+	}
+}
+
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	short := filepath.Join(dir, "short")

@@ -192,7 +192,7 @@ func (l *loader) text(k *Key, s, dir string) (string, bool) {
 		if k.Open {
 			right += ", or the path of a library"
 		}
-		l.mistake(k.Name, "no such kind: "+show(s), "there are "+right, nearest(s, choices))
+		l.mistake(k.Name, "no such kind: "+show(s), "known: "+right, nearest(s, choices))
 		return "", false
 	}
 	if s != "" && (k.path == isPath || k.path == mayBePath && strings.ContainsRune(s, '/')) {

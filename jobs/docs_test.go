@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/pipetrain/pipetrain/schedule"
 )
 
 const docsPage = "../docs/job-file.md"
@@ -42,6 +44,11 @@ func keyTables() string {
 		}
 		b.WriteString("\n")
 	}
+	b.WriteString("### Kinds of schedules\n\n| kind | order of work | needs | source |\n|---|---|---|---|\n")
+	for _, i := range schedule.Kinds() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", i.Name, i.Summary, i.Rule, i.Source)
+	}
+	b.WriteString("\n")
 	return b.String()
 }
 

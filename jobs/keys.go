@@ -93,7 +93,7 @@ var keyList = []Key{
 	{Name: "parallel.replicas", Doc: "Copies of the pipeline, each with its share of the batch.", min: 1, max: 1 << 16},
 	{Name: "parallel.tensor", Doc: "Ranks that share each stage's matrices. Only 1, so far.", min: 1, max: 1 << 16},
 
-	{Name: "schedule.kind", Doc: "Order of forwards and backwards."},
+	{Name: "schedule.kind", Doc: "Order of forwards and backwards; the kinds are described below."},
 	{Name: "schedule.microbatches", Doc: "Micro-batches of a step and replica.", Note: "as `parallel.stages`, or what the kind needs at least", min: 1, max: schedule.MaxMicrobatches},
 	{Name: "schedule.chunks", Doc: "Stages a rank, for the kinds that place several.", Note: "the kind's own", min: 1, max: schedule.MaxChunks},
 	{Name: "schedule.backward_p2", Doc: "Where backward-p2 (gradient of the weights) goes: with backward-p1, lagging behind it, into the cooldown, or at the end (2BP, arXiv 2405.18047); `native`: where the kind itself puts it.", Note: "`cooldown`; `native` for kinds that place it themselves, `fused` for asynchronous ones"},

@@ -49,8 +49,16 @@ func golden(t *testing.T, path, got string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		t.Errorf("%s differs (go test -update rewrites it):\n--- got\n%s\n--- want\n%s", path, got, want)
+	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(g), len(w)) {
+		switch {
+		case i >= len(g):
+			t.Fatalf("%s:%d: %q is missing (make golden rewrites it)", path, i+1, w[i])
+		case i >= len(w):
+			t.Fatalf("%s:%d: %q is more (make golden rewrites it)", path, i+1, g[i])
+		case g[i] != w[i]:
+			t.Fatalf("%s:%d differs (make golden rewrites it):\n got %s\nwant %s", path, i+1, g[i], w[i])
+		}
 	}
 }
 

@@ -177,18 +177,21 @@ func (l *loader) validateSchedule() {
 		l.mistake("schedule.microbatches", fmt.Sprintf("%d are too few: %s over %d ranks needs %d", c.Microbatches, c.Kind, s.Parallel.Stages, least), fmt.Sprintf("at least %d, with train.batch to match", least), "")
 		return
 	}
-	if l.ok("model.layers") && s.Model.Layers < s.Parallel.Stages*c.Chunks {
-		l.mistake("model.layers", fmt.Sprintf("%d layers are too few for %d stages (parallel.stages = %d × schedule.chunks = %d)", s.Model.Layers, s.Parallel.Stages*c.Chunks, s.Parallel.Stages, c.Chunks),
-			fmt.Sprintf("at least %d layers, or at most %d stages", s.Parallel.Stages*c.Chunks, s.Model.Layers), "")
-		// Without a stage for every rank the schedule is of no use.
-		return
-	}
 	if ops := 3 * s.Parallel.Stages * c.Chunks; c.Microbatches > maxOps/ops {
 		l.mistake("schedule.microbatches", fmt.Sprintf("%d over %d stages make more than %d ops a step", c.Microbatches, s.Parallel.Stages*c.Chunks, maxOps), fmt.Sprintf("at most %d", max(1, maxOps/ops)), "")
 		return
 	}
-	if _, err := s.BuildSchedule(); err != nil {
+	plan, err := s.BuildSchedule()
+	if err != nil {
 		l.mistake("schedule.kind", err.Error(), info.Rule, "")
+		return
+	}
+	if l.ok("model.layers") && s.Model.Layers < plan.Stages {
+		how := ""
+		if plan.Stages == s.Parallel.Stages*c.Chunks && c.Chunks > 1 {
+			how = fmt.Sprintf(" (parallel.stages = %d × schedule.chunks = %d)", s.Parallel.Stages, c.Chunks)
+		}
+		l.mistake("model.layers", fmt.Sprintf("%d layers are too few for %d stages%s", s.Model.Layers, plan.Stages, how), fmt.Sprintf("at least %d layers, or fewer stages", plan.Stages), "")
 	}
 }
 

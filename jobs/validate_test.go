@@ -1,10 +1,13 @@
 package jobs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pipetrain/pipetrain/schedule"
 )
 
 // Each line is one impossible combination; the report must be that one line.
@@ -19,7 +22,7 @@ func TestImpossible(t *testing.T) {
 		{"model.heads=64", "model.heads: a head gets dim / heads = 1 columns, and rotary embedding turns pairs (one of 2, 4, 8, 16, 32)"},
 		{"model.dim=63 model.heads=1", "a head gets dim / heads = 63 columns, and rotary embedding turns pairs (none fits: make model.dim even)"},
 		{"model.kv_heads=3", "model.kv_heads: 3 does not divide model.heads = 4 (one of 1, 2, 4)"},
-		{"model.layers=3 parallel.stages=4", "model.layers: 3 layers are too few for 4 stages (parallel.stages = 4 × schedule.chunks = 1) (at least 4 layers, or at most 3 stages)"},
+		{"model.layers=3 parallel.stages=4", "model.layers: 3 layers are too few for 4 stages (at least 4 layers, or fewer stages)"},
 		{"model.layers=4096 model.dim=262144 model.heads=4096 model.seq=1048576", "job.toml:1: model: "},
 		{"train.batch=7 schedule.microbatches=2", "train.batch: 7 sequences cannot be shared out evenly over 1 replicas × 2 micro-batches (a multiple of 2, e.g. 8 or 6)"},
 		{"train.batch=3 parallel.replicas=4", "(a multiple of 4, e.g. 4)"},
@@ -71,6 +74,36 @@ func TestImpossible(t *testing.T) {
 			t.Errorf("%s: %v\nwant %q", c.sets, err, c.want)
 		case strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "model: model:"):
 			t.Errorf("%s: more than one report:\n%v", c.sets, err)
+		}
+	}
+}
+
+// Every kind of schedule works with the defaults that follow from it, from one
+// rank to many, and asks for a layer a stage.
+func TestEveryKindHasDefaults(t *testing.T) {
+	for _, info := range schedule.Kinds() {
+		for _, stages := range []int{1, 2, 4, 6} {
+			micro := max(stages, info.MinMicrobatches(stages, info.DefaultChunks))
+			job := fmt.Sprintf("parallel.stages=%d schedule.kind=%s model.layers=%d train.batch=%d", stages, info.Name, 4*stages, 2*micro)
+			s, err := Parse("job.toml", []byte(minimal), strings.Fields(job), ".")
+			if err != nil {
+				// Some kinds want an even number of ranks, or more than one: they must say so.
+				if !strings.Contains(err.Error(), "schedule.kind: ") || info.Rule == "" || stages == 4 {
+					t.Errorf("%s over %d ranks: %v", info.Name, stages, err)
+				}
+				continue
+			}
+			roundTrip(t, s)
+			plan, err := s.BuildSchedule()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := schedule.Check(plan); err != nil {
+				t.Errorf("%s over %d ranks: %v", info.Name, stages, err)
+			}
+			if _, err := Parse("job.toml", []byte(minimal), append(strings.Fields(job), fmt.Sprintf("model.layers=%d", plan.Stages-1)), "."); err == nil {
+				t.Errorf("%s over %d ranks: %d layers for %d stages pass", info.Name, stages, plan.Stages-1, plan.Stages)
+			}
 		}
 	}
 }
