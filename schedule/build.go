@@ -58,6 +58,13 @@ var builders = []builder{
 	naive,
 	gpipe,
 	oneFOneB,
+	interleaved,
+	loopedBFS,
+	zbH1,
+	zbH2,
+	interleavedZB,
+	zbV,
+	dualPipeV,
 }
 
 // Kinds describes every kind that Build knows.

@@ -53,12 +53,13 @@ func Check(s *Schedule) error {
 	if err := checkTransfers(lowered); err != nil {
 		return err
 	}
-	for _, rendezvous := range []bool{false, true} {
-		if err := checkDeadlock(lowered, rendezvous); err != nil {
-			return err
-		}
+	if err := checkDeadlock(lowered, false); err != nil {
+		return err
 	}
-	return nil
+	if !s.Lowered {
+		return nil // Lower gives it the window that rendezvous sends need
+	}
+	return checkDeadlock(lowered, true)
 }
 
 func wrong(format string, args ...any) *CheckError {
@@ -94,6 +95,8 @@ func checkShape(s *Schedule) error {
 		return wrong("%d directions, but no direction for each micro-batch", len(s.Place))
 	case s.Direction != nil && len(s.Direction) != s.Microbatches:
 		return wrong("directions for %d micro-batches instead of %d", len(s.Direction), s.Microbatches)
+	case s.Window < 0 || s.Window > 0 && !s.Lowered:
+		return wrong("a window of %d sends: it is 1 or more, and belongs to lowered schedules", s.Window)
 	case s.Async != nil && (s.Async.Every < 1 || s.Async.Every > s.Microbatches || s.Async.Delay > s.Microbatches):
 		return wrong("an update covers 1 to %d micro-batches and a delay is at most that; not %d and %d",
 			s.Microbatches, s.Async.Every, s.Async.Delay)

@@ -1,15 +1,18 @@
 package schedule
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // checkOrder checks that the compute ops can run at all: a dry run in which a
 // tensor is on the next stage's rank as soon as it is made.
 func checkOrder(s *Schedule) error { return newDryRun(s, false, false).run() }
 
 // checkDeadlock dry-runs a lowered schedule with its transfers. Sends do not hold
-// up their rank, except that a SEND waits for the one before on its channel. With
+// up their rank, except that a SEND waits for the one a window before on its channel. With
 // rendezvous, a send is over only when its receive is posted; a rank posts
-// receives early: before it performs a compute op, those up to the next compute op after it.
+// receives early: at any op, those of the next compute op and of the one after it.
 func checkDeadlock(s *Schedule, rendezvous bool) error {
 	return newDryRun(s, true, rendezvous).run()
 }
@@ -20,9 +23,10 @@ type dryRun struct {
 	transfers, rendezvous bool
 	saw                   []uint16 // ops done, by stage × micro-batches
 	inF, inB, posF, posB  []bool   // input, gradient arrived; its receive posted
-	pending               []Op     // the send under way on each channel
+	pending               [][]Op   // the sends under way on each channel
 	free                  *channels
-	pc, posted            []int
+	pc                    []int
+	posted, ahead         []int // ops whose receives are posted; compute ops between pc and there
 	joined                []int // ranks that wait in a stage's reduction or are through
 	joinedAt              []int // pc of the reduction that a rank joined
 	blocked               []bool
@@ -36,11 +40,11 @@ func newDryRun(s *Schedule, transfers, rendezvous bool) *dryRun {
 		saw: make([]uint16, cells),
 		inF: make([]bool, cells), inB: make([]bool, cells), posF: make([]bool, cells), posB: make([]bool, cells),
 		free: newChannels(s),
-		pc:   make([]int, s.Ranks), posted: make([]int, s.Ranks),
+		pc:   make([]int, s.Ranks), posted: make([]int, s.Ranks), ahead: make([]int, s.Ranks),
 		joined: make([]int, s.Stages), joinedAt: make([]int, s.Ranks),
 		blocked: make([]bool, s.Ranks),
 	}
-	d.pending = make([]Op, len(d.free.value))
+	d.pending = make([][]Op, len(d.free.value))
 	for k := range s.Microbatches {
 		d.inF[k] = true
 	}
@@ -51,12 +55,12 @@ func (d *dryRun) run() error {
 	for r := range d.s.Ranks {
 		d.joinedAt[r] = -1
 		d.ready = append(d.ready, r)
-		d.post(r, 0)
 	}
 	for len(d.ready) > 0 {
 		r := d.ready[len(d.ready)-1]
 		d.ready = d.ready[:len(d.ready)-1]
 		for d.pc[r] < len(d.s.Programs[r]) {
+			d.post(r)
 			if !d.perform(r, d.s.Programs[r][d.pc[r]]) {
 				d.blocked[r] = true
 				break
@@ -72,14 +76,22 @@ func (d *dryRun) run() error {
 	return nil
 }
 
-// post posts rank r's receives from op `from` to the next compute op.
-func (d *dryRun) post(r, from int) {
+// post posts rank r's receives up to the second compute op from here.
+func (d *dryRun) post(r int) {
 	if !d.transfers {
 		return
 	}
 	program := d.s.Programs[r]
-	i := max(d.posted[r], from)
-	for ; i < len(program) && !program[i].Kind.IsCompute(); i++ {
+	for d.ahead[r] < 2 {
+		i := d.posted[r]
+		if i == len(program) {
+			return
+		}
+		d.posted[r]++
+		if program[i].Kind.IsCompute() {
+			d.ahead[r]++
+			continue
+		}
 		o := program[i]
 		if !o.Kind.IsRecv() {
 			continue
@@ -92,13 +104,13 @@ func (d *dryRun) post(r, from int) {
 			d.posB[cell] = true
 			send = op(o.Stage+1, SendB, o.First)
 		}
-		if ch := &d.pending[d.free.index(send)]; *ch == send {
-			*ch = Op{}
+		ch := &d.pending[d.free.index(send)]
+		if i := slices.Index(*ch, send); i >= 0 {
+			*ch = slices.Delete(*ch, i, i+1)
 			d.arrive(send)
 			d.wake(d.s.RankOf(send.Stage, send.First))
 		}
 	}
-	d.posted[r] = i
 }
 
 func (d *dryRun) cell(o Op) int { return o.Stage*d.s.Microbatches + o.First }
@@ -121,7 +133,7 @@ func (d *dryRun) perform(r int, o Op) bool {
 	if !d.inputs(o) {
 		return false
 	}
-	d.post(r, d.pc[r]+1)
+	d.ahead[r]--
 	for k := o.First; k <= o.Last; k++ {
 		d.saw[o.Stage*d.s.Microbatches+k] |= sawBit(o.Kind)
 	}
@@ -163,13 +175,13 @@ func (d *dryRun) inputs(o Op) bool {
 
 func (d *dryRun) send(o Op) bool {
 	ch := &d.pending[d.free.index(o)]
-	if ch.Kind != 0 {
+	if len(*ch) >= d.s.SendWindow() {
 		return false
 	}
 	cell := d.cell(o)
 	posted := o.Kind == SendF && d.posF[cell+d.s.Microbatches] || o.Kind == SendB && d.posB[cell-d.s.Microbatches]
 	if d.rendezvous && !posted {
-		*ch = o
+		*ch = append(*ch, o)
 		return true
 	}
 	d.arrive(o)
@@ -259,19 +271,19 @@ func (d *dryRun) waitsFor(r int, o Op) (rank int, for_ Op, ok bool) {
 	switch {
 	case o.Kind == ReduceGrad:
 		for _, h := range s.Holders(o.Stage) {
-			if h != r && d.ahead(h, o) {
+			if h != r && d.toCome(h, o) {
 				return h, o, true
 			}
 		}
 		return r, o, false
 	case o.Kind.IsSend():
-		prev := d.pending[d.free.index(o)]
+		prev := d.pending[d.free.index(o)][0]
 		recv := op(prev.Stage+1, RecvF, prev.First)
 		if o.Kind == SendB {
 			recv = op(prev.Stage-1, RecvB, prev.First)
 		}
 		rank = s.RankOf(recv.Stage, recv.First)
-		return rank, recv, d.ahead(rank, recv)
+		return rank, recv, d.toCome(rank, recv)
 	case o.Kind == BackwardWeight:
 		for ; k < o.Last && d.saw[o.Stage*s.Microbatches+k]&sawI != 0; k++ {
 		}
@@ -290,14 +302,14 @@ func (d *dryRun) waitsFor(r int, o Op) (rank int, for_ Op, ok bool) {
 		}
 	}
 	rank = s.RankOf(for_.Stage, for_.First)
-	if for_.Kind == BackwardInput && !d.ahead(rank, for_) {
+	if for_.Kind == BackwardInput && !d.toCome(rank, for_) {
 		for_.Kind = Backward
 	}
-	return rank, for_, d.ahead(rank, for_)
+	return rank, for_, d.toCome(rank, for_)
 }
 
-// ahead says whether rank r still has to perform o.
-func (d *dryRun) ahead(r int, o Op) bool {
+// toCome says whether rank r still has to perform o.
+func (d *dryRun) toCome(r int, o Op) bool {
 	program := d.s.Programs[r]
 	for _, p := range program[min(d.pc[r], len(program)):] {
 		if p == o {

@@ -144,17 +144,19 @@ func valid(s *Schedule, rendezvous bool) bool {
 				if s.Programs[c.from][list[i].index].First != s.Programs[c.to][recv.index].First {
 					return false
 				}
-				if !rendezvous || i+1 == len(list) {
+				if !rendezvous || i+s.SendWindow() >= len(list) {
 					continue
 				}
-				// The receive is posted when its rank starts the compute op before
-				// the last compute op ahead of the receive's own.
+				// A receive is posted once all but one of the compute ops
+				// before it are done.
 				at := recv.index
-				for at >= 0 && !s.Programs[c.to][at].Kind.IsCompute() {
-					at--
+				for left := 2; at >= 0 && left > 0; {
+					if at--; at >= 0 && s.Programs[c.to][at].Kind.IsCompute() {
+						left--
+					}
 				}
 				if at >= 0 {
-					edges[place{c.to, at}] = append(edges[place{c.to, at}], list[i+1])
+					edges[place{c.to, at}] = append(edges[place{c.to, at}], list[i+s.SendWindow()])
 				}
 			}
 		}
@@ -256,7 +258,7 @@ func TestCheckMutations(t *testing.T) {
 				err := Check(m)
 				want := valid(m, false)
 				if want && !m.Lowered {
-					m, _ = Passes(AddTransfers, AddReduceGrad)(m)
+					m, _ = Passes(AddTransfers, AddReduceGrad, SetWindow)(m)
 					want = valid(m, false)
 				}
 				if want = want && valid(m, true); want != (err == nil) {
@@ -324,19 +326,26 @@ func TestCheckRendezvous(t *testing.T) {
 	s, err := Parse(`pipetrain-schedule 1
 ranks 2
 stages 4
-microbatches 3
+microbatches 4
 place 0 1 0 1
-rank 0: 0F0 0F1 0F2 2F0 2F1 2F2 2B0 2B1 2B2 0B0 0B1 0B2
-rank 1: 1F0 3F0 1F1 3F1 1F2 3F2 3B0 3B1 3B2 1B0 1B1 1B2
+rank 0: 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
+rank 1: 1F0 3F0 3B0 1F1 3F1 3B1 1F2 3F2 3B2 1F3 3F3 3B3 1B0 1B1 1B2 1B3
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lowered, _ := Passes(AddTransfers, AddReduceGrad)(s)
+	lowered, err := Lower(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lowered.Window < 2 || !valid(lowered, true) {
+		t.Errorf("window %d: want at least 2", lowered.Window)
+	}
+	lowered.Window = 1
 	if !valid(lowered, false) || valid(lowered, true) {
 		t.Fatal("the example must be valid with buffered sends only")
 	}
-	err = Check(s)
+	err = Check(lowered)
 	if err == nil || !strings.Contains(err.Error(), "deadlock with rendezvous sends") || !strings.Contains(err.Error(), "<-- HERE: waits for ") {
 		t.Errorf("got: %v", err)
 	}

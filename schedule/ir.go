@@ -46,6 +46,10 @@ type Schedule struct {
 	Async    *Async
 	Programs [][]Op
 	Lowered  bool // has transfers and reduction
+	// Window is how many sends of one channel (sender, receiver, kind, stage) may be
+	// under way: a SEND waits for the one that many before it. 0 means 1.
+	// Lower chooses it.
+	Window int
 }
 
 // Async is the rule of weight versions of an asynchronous schedule. Version n of a
@@ -77,6 +81,9 @@ func (s *Schedule) Ops() int {
 	}
 	return n
 }
+
+// SendWindow returns Window, at least 1.
+func (s *Schedule) SendWindow() int { return max(1, s.Window) }
 
 // StagesOf returns the stages that a rank holds, ascending. A bidirectional
 // schedule has the same stage on several ranks.

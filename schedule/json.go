@@ -17,6 +17,7 @@ type jsonSchedule struct {
 	Directions   []int   `json:"directions,omitempty"` // []uint8 would be base64
 	Async        *Async  `json:"async,omitempty"`
 	Lowered      bool    `json:"lowered,omitempty"`
+	Window       int     `json:"window,omitempty"`
 	Programs     [][]Op  `json:"programs"`
 }
 
@@ -25,7 +26,7 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	j := jsonSchedule{
 		Format: textMagic, Version: TextVersion,
 		Name: s.Name, Ranks: s.Ranks, Stages: s.Stages, Microbatches: s.Microbatches,
-		Place: s.Place, Async: s.Async, Lowered: s.Lowered, Programs: s.Programs,
+		Place: s.Place, Async: s.Async, Lowered: s.Lowered, Window: s.Window, Programs: s.Programs,
 	}
 	for _, d := range s.Direction {
 		j.Directions = append(j.Directions, int(d))
@@ -44,7 +45,7 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	}
 	*s = Schedule{
 		Name: j.Name, Ranks: j.Ranks, Stages: j.Stages, Microbatches: j.Microbatches,
-		Place: j.Place, Async: j.Async, Lowered: j.Lowered, Programs: j.Programs,
+		Place: j.Place, Async: j.Async, Lowered: j.Lowered, Window: j.Window, Programs: j.Programs,
 	}
 	for k, d := range j.Directions {
 		if d < 0 || d > 255 {

@@ -21,7 +21,7 @@ func Passes(list ...Pass) Pass {
 	}
 }
 
-var lower = Passes(notLowered, checked, AddTransfers, AddReduceGrad, checked)
+var lower = Passes(notLowered, checked, AddTransfers, AddReduceGrad, SetWindow, checked)
 
 // Lower returns s with its transfers and reductions, checked before and after:
 // what the engine performs. A RECV stands right before the op that needs the
@@ -79,6 +79,16 @@ func (s *Schedule) transfers(o Op) (recv, send Op) {
 		send = Op{}
 	}
 	return recv, send
+}
+
+// SetWindow gives a lowered schedule the smallest window of sends, a power of
+// two, that cannot deadlock even when a send is over only with its receive. Where
+// it matters is when a rank makes many tensors before their receiver wants the first.
+func SetWindow(s *Schedule) (*Schedule, error) {
+	out := *s
+	for out.Window = 1; out.Window < s.Microbatches && checkDeadlock(&out, true) != nil; out.Window *= 2 {
+	}
+	return &out, nil
 }
 
 // AddReduceGrad adds REDUCE_GRAD of each stage after its last W or B. Where a

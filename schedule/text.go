@@ -25,7 +25,8 @@ const textMagic = "pipetrain-schedule"
 // "place" gives the rank of each stage, one line for each direction;
 // "directions" (only with several) the direction of each micro-batch;
 // "async" the micro-batches of an update and the delay of its version; "lowered"
-// says that the programs have their transfers and reductions. A '#' begins a comment.
+// says that the programs have their transfers and reductions, "window" how many
+// sends of a channel may be under way. A '#' begins a comment.
 func Format(s *Schedule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %d\n", textMagic, TextVersion)
@@ -54,6 +55,9 @@ func Format(s *Schedule) string {
 	}
 	if s.Lowered {
 		b.WriteString("lowered\n")
+	}
+	if s.Window > 0 {
+		fmt.Fprintf(&b, "window %d\n", s.Window)
 	}
 	var text []byte
 	for r, program := range s.Programs {
@@ -154,10 +158,12 @@ func (p *parser) parseLine(line string) string {
 			return "lowered stands alone"
 		}
 		s.Lowered = true
+	case "window":
+		s.Window, why = parseCount(rest, MaxMicrobatches)
 	case "rank":
 		why = p.parseRank(rest)
 	default:
-		return fmt.Sprintf("unknown word %q; known: name ranks stages microbatches place directions async lowered rank", clip(key))
+		return fmt.Sprintf("unknown word %q; known: name ranks stages microbatches place directions async lowered window rank", clip(key))
 	}
 	return why
 }

@@ -104,8 +104,8 @@ func fuse(program []Op) []Op {
 	return out
 }
 
-// place splits the backwards of one rank's program and places W.
-func place(program []Op, rank int, policy Policy) []Op {
+// place splits the backwards of one rank's program and places W; lagged, `lag` behind.
+func place(program []Op, lag int, policy Policy) []Op {
 	out := make([]Op, 0, 2*len(program))
 	lastF := -1
 	for i, o := range program {
@@ -124,7 +124,7 @@ func place(program []Op, rank int, policy Policy) []Op {
 			q.push(o)
 			switch {
 			case policy.Placement == PlaceLagged:
-				for n := max(policy.Concat, 1); q.n >= rank+n; {
+				for n := max(policy.Concat, 1); q.n >= lag+n; {
 					w, full := q.pop(n)
 					if !full {
 						break
