@@ -36,7 +36,11 @@ func start(ctx context.Context, o runOptions) error {
 	}
 	spec, err := jobs.Load(o.job, o.sets)
 	if err != nil {
-		return exitcode.With(exitcode.Usage, err)
+		err = exitcode.With(exitcode.Usage, err)
+		if world.Rank > 0 { // rank 0 read the same file
+			err = &reported{err}
+		}
+		return err
 	}
 	if o.resume && o.out == "" {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--resume needs --out DIR, the folder of the run to continue"))
@@ -122,5 +126,5 @@ func ensureSummary(f *record.Folder, spec *jobs.Spec, err error) {
 }
 
 func consoleLog(w io.Writer) zerolog.Logger {
-	return zerolog.New(zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != "" || !isTerminal(w)}).With().Timestamp().Logger()
+	return zerolog.New(zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != "" || !isTerminal(w)}).Level(zerolog.InfoLevel).With().Timestamp().Logger()
 }
