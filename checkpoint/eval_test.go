@@ -83,6 +83,27 @@ func TestEvalScript(t *testing.T) {
 	if ours, out := evalLoss(t, save(func(*Tensor) {}), tokens, "12"); ours != theirs {
 		t.Errorf("loss %v from our file, %v from Python's\n%s", ours, theirs, out)
 	}
+	// Tied, the head is the embedding: the same as a head with the embedding's values.
+	embedding, err := weights.Rows("model.embed_tokens.weight", 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	untied, _ := evalLoss(t, save(func(x *Tensor) {
+		if x.Name == "lm_head.weight" {
+			x.Bytes = embedding
+		}
+	}), tokens, "12")
+	untiedConfig := config
+	config = []byte(strings.Replace(string(config), `"tie_word_embeddings": false`, `"tie_word_embeddings": true`, 1))
+	tied, out := evalLoss(t, save(func(x *Tensor) {
+		if x.Name == "lm_head.weight" {
+			x.Name = ""
+		}
+	}), tokens, "12")
+	config = untiedConfig
+	if tied != untied || tied == theirs {
+		t.Errorf("tied %v, with a copy %v, before %v\n%s", tied, untied, theirs, out)
+	}
 	// It must notice what is wrong with the weights.
 	if other, _ := evalLoss(t, save(func(x *Tensor) {
 		if x.Name == "model.layers.1.self_attn.k_proj.weight" {
