@@ -1,84 +1,177 @@
-// Package progress shows how a run advances: a line that is rewritten on a
-// terminal, plain log lines elsewhere. It imports nothing of the project.
+// Package progress is the room of what a run shows while it goes on: one line
+// that renews itself on a terminal, plain log lines elsewhere. It imports
+// nothing of the project.
 package progress
 
 import (
-	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
-// Config says where progress is shown.
-type Config struct {
-	Out   *os.File  // the line is shown here where it is a terminal
-	Log   io.Writer // log lines go here where Out is none
-	Title string
-	Start int // steps done before
-	Steps int // of the whole run
-}
-
-// Step is what the line shows of a step.
+// Step is one finished step as it is shown.
 type Step struct {
-	Step                            int
-	Loss                            float64
-	TokensPerSecond                 float64
-	BubbleMeasured, BubblePredicted float64 // shares; predicted 0: not yet known
-	PeakBytes                       int64
+	Step            int // counted from 1
+	Loss            float64
+	TokensPerSecond float64
+	Bubble          float64 // measured, share of ranks × makespan; 0: not known
+	PredictedBubble float64 // 0: not known yet
+	PeakBytes       int64   // of the fullest rank that is known
 }
 
-// Progress is the display of one run.
+// Options say where and how often.
+type Options struct {
+	Out      io.Writer      // the terminal, or whatever stdout is
+	Log      zerolog.Logger // for the plain lines where Out is no terminal
+	Total    int            // steps of the whole run
+	Interval time.Duration  // between plain lines; 0: five seconds
+}
+
+const (
+	redraw      = 100 * time.Millisecond // between drawings of the line
+	logInterval = 5 * time.Second
+	fallback    = 80 // columns of a terminal that does not say
+	clearLine   = "\r\x1b[K"
+)
+
+// Progress shows the steps of one run. Its methods may be called from several
+// goroutines; a nil *Progress shows nothing.
 type Progress struct {
-	c    Config
-	bar  *progressbar.ProgressBar
-	log  zerolog.Logger
-	last time.Time
+	o     Options
+	width func() int       // columns of the terminal; nil: no terminal
+	now   func() time.Time // the clock
+
+	mu       sync.Mutex
+	began    time.Time // when the first step was reported
+	first    int       // that step
+	shown    time.Time
+	last     Step
+	unshown  bool // last is newer than what is shown
+	visible  bool // the cursor is on a progress line
+	finished bool
 }
 
-// New starts the display.
-func New(c Config) *Progress {
-	p := &Progress{c: c}
-	if c.Out != nil && term.IsTerminal(int(c.Out.Fd())) {
-		p.bar = progressbar.NewOptions(c.Steps-c.Start, progressbar.OptionSetWriter(c.Out), progressbar.OptionSetDescription(c.Title),
-			progressbar.OptionFullWidth(), progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(),
-			progressbar.OptionThrottle(100*time.Millisecond))
-		return p
+// New returns a Progress that draws on o.Out if that is a terminal which can
+// renew a line, and logs otherwise.
+func New(o Options) *Progress {
+	p := &Progress{o: o, now: time.Now}
+	if p.o.Interval <= 0 {
+		p.o.Interval = logInterval
 	}
-	p.log = zerolog.New(zerolog.ConsoleWriter{Out: c.Log, NoColor: true, TimeFormat: time.TimeOnly}).With().Timestamp().Logger()
+	if f, ok := o.Out.(*os.File); ok && Terminal(f) {
+		p.width = func() int {
+			w, _, err := term.GetSize(int(f.Fd()))
+			if err != nil || w <= 0 {
+				return fallback
+			}
+			return w
+		}
+	}
 	return p
 }
 
-// interval is how often a plain line is written.
-const interval = 5 * time.Second
-
-// Step shows a finished step.
-func (p *Progress) Step(s Step) {
-	bubble := fmt.Sprintf("%.1f%%", 100*s.BubbleMeasured)
-	if s.BubblePredicted > 0 {
-		bubble += fmt.Sprintf("|%.1f%%", 100*s.BubblePredicted)
-	}
-	if p.bar != nil {
-		p.bar.Describe(fmt.Sprintf("step %d/%d loss %.3f %.0f tok/s bubble %s %.0f MiB", s.Step, p.c.Steps, s.Loss, s.TokensPerSecond, bubble, float64(s.PeakBytes)/(1<<20)))
-		_ = p.bar.Add(1)
-		return
-	}
-	now := time.Now()
-	if s.Step != p.c.Start+1 && s.Step != p.c.Steps && now.Sub(p.last) < interval {
-		return
-	}
-	p.last = now
-	p.log.Info().Str("loss", fmt.Sprintf("%.4f", s.Loss)).Str("tokens_per_second", fmt.Sprintf("%.0f", s.TokensPerSecond)).
-		Str("bubble", bubble).Msgf("step %d/%d", s.Step, p.c.Steps)
+// Terminal says whether f is a terminal that can renew a line.
+func Terminal(f *os.File) bool {
+	return term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// Close takes the line away and leaves the cursor at the start of an empty one.
+// Step shows that a step is finished.
+func (p *Progress) Step(s Step) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.finished {
+		return
+	}
+	now := p.now()
+	if p.began.IsZero() {
+		p.began, p.first = now, s.Step
+	}
+	p.last, p.unshown = s, true
+	wait := redraw
+	if p.width == nil {
+		wait = p.o.Interval
+	}
+	if p.shown.IsZero() || now.Sub(p.shown) >= wait || s.Step >= p.o.Total {
+		p.show(now)
+	}
+}
+
+func (p *Progress) show(now time.Time) {
+	p.shown, p.unshown = now, false
+	if p.width == nil {
+		e := p.o.Log.Info().Int("step", p.last.Step).Int("of", p.o.Total).Float64("loss", p.last.Loss).
+			Float64("tokens_per_second", p.last.TokensPerSecond)
+		if p.last.Bubble > 0 {
+			e = e.Float64("bubble", p.last.Bubble)
+		}
+		if p.last.PredictedBubble > 0 {
+			e = e.Float64("bubble_predicted", p.last.PredictedBubble)
+		}
+		if left := p.left(now); left >= 0 {
+			e = e.Str("left", Duration(left))
+		}
+		e.Str("peak", Bytes(p.last.PeakBytes)).Msg("step")
+		return
+	}
+	// The last column stays free: some terminals wrap as soon as it is written.
+	io.WriteString(p.o.Out, "\r"+render(p.last, p.o.Total, p.left(now), p.width()-1)+"\x1b[K")
+	p.visible = true
+}
+
+// left is the time that the remaining steps take at the mean pace of this run,
+// checkpoints included; negative before two steps are known.
+func (p *Progress) left(now time.Time) time.Duration {
+	done := p.last.Step - p.first
+	if done <= 0 {
+		return -1
+	}
+	return now.Sub(p.began) / time.Duration(done) * time.Duration(max(0, p.o.Total-p.last.Step))
+}
+
+// Write prints whole lines above the progress line: a log that shares the
+// terminal is given the Progress as its writer.
+func (p *Progress) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.visible {
+		return p.o.Out.Write(b)
+	}
+	if _, err := io.WriteString(p.o.Out, clearLine); err != nil {
+		return 0, err
+	}
+	n, err := p.o.Out.Write(b)
+	if n > 0 && b[n-1] != '\n' {
+		io.WriteString(p.o.Out, "\n")
+	}
+	p.show(p.now())
+	return n, err
+}
+
+// Close shows the last step if it was not yet, and leaves the cursor on an
+// empty line of its own. It may be called more than once, and at any moment: a
+// run that ends early calls it too.
 func (p *Progress) Close() {
-	if p.bar != nil {
-		_ = p.bar.Exit()
-		_ = p.bar.Clear()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.finished {
+		return
+	}
+	p.finished = true
+	if p.unshown {
+		p.show(p.now())
+	}
+	if p.visible {
+		io.WriteString(p.o.Out, "\r\n")
+		p.visible = false
 	}
 }
