@@ -273,6 +273,29 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// A corpus larger than memory costs neither time nor memory to open, and its
+// far end is read like the rest.
+func TestTextHuge(t *testing.T) {
+	path, _ := corpus(t, 10)
+	const size = 1 << 42
+	if err := os.Truncate(path, size); err != nil {
+		t.Skipf("no sparse files here: %v", err)
+	}
+	s := open(t, text256(path, 1024, 0.05))
+	if want := int64((size - size/20 - 1) / 1024); s.Epoch() != want {
+		t.Errorf("%d windows, want %d", s.Epoch(), want)
+	}
+	ids := make([]int32, 1024)
+	for _, n := range []int64{0, s.Epoch() - 1, s.Epoch(), math.MaxInt64} {
+		if err := s.Sequence(n, ids, nil); err != nil {
+			t.Errorf("sequence %d: %v", n, err)
+		}
+	}
+	if err := s.HoldoutSequence(s.Holdout()-1, ids, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // A file that shrinks is an error that says so, not a crash.
 func TestTextShrinks(t *testing.T) {
 	path, _ := corpus(t, 5000)

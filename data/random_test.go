@@ -1,6 +1,7 @@
 package data
 
 import (
+	"fmt"
 	"math"
 	"testing"
 )
@@ -134,6 +135,33 @@ func TestSyntheticIsLearnable(t *testing.T) {
 	}
 	if math.Abs(unigram-math.Log(vocab)) > 0.05 {
 		t.Errorf("counting tokens reaches %.3f; all tokens should be equally likely (%.3f)", unigram, math.Log(vocab))
+	}
+}
+
+// What is evaluated on is never trained on.
+func TestSyntheticHoldoutIsApart(t *testing.T) {
+	s, err := Open(Config{Kind: "synthetic", Seed: 5, Seq: 32, Vocab: 256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]int32, 32)
+	seen := map[string]bool{}
+	for n := range int64(1000) {
+		if err := s.Sequence(n, ids, nil); err != nil {
+			t.Fatal(err)
+		}
+		seen[fmt.Sprint(ids)] = true
+	}
+	if len(seen) != 1000 {
+		t.Errorf("%d of 1000 training sequences are distinct", len(seen))
+	}
+	for n := range s.Holdout() {
+		if err := s.HoldoutSequence(n, ids, nil); err != nil {
+			t.Fatal(err)
+		}
+		if seen[fmt.Sprint(ids)] {
+			t.Errorf("held-out sequence %d is trained on", n)
+		}
 	}
 }
 
