@@ -159,12 +159,13 @@ func (t *Transport) Isend(to, tag int, b []byte) collectives.Request {
 	}
 	t.mu.Lock()
 	p := t.peers[to]
-	if t.closed {
-		r.fail(collectives.ErrClosed)
-	} else if p.lost == nil {
+	if p.lost == nil && !t.closed {
 		t.checkLeft(p)
 	}
-	if p.lost != nil {
+	switch {
+	case t.closed:
+		r.fail(collectives.ErrClosed)
+	case p.lost != nil:
 		r.fail(p.lost)
 	}
 	if r.finished() {

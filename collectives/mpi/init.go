@@ -1,0 +1,209 @@
+package mpi
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/pipetrain/pipetrain/collectives"
+)
+
+var (
+	initOnce sync.Mutex
+	initDone bool // MPI is initialised at most once a process
+)
+
+// Init loads the library, initialises MPI and returns the world. Call it once,
+// early: before goroutines of the program's own that handle signals. Close
+// finalises MPI, for good.
+//
+// Where the launcher says another number of ranks than MPI, the library does
+// not fit the launcher, and every process would be a world of its own: that is
+// an error that names both.
+func Init(c Config) (collectives.Transport, error) {
+	initOnce.Lock()
+	defer initOnce.Unlock()
+	if initDone {
+		return nil, fmt.Errorf("mpi: Init was called before: MPI can be initialised once in a process")
+	}
+	began := time.Now()
+	signals := saveSignals()
+	lib, err := load(c)
+	if err != nil {
+		signals.restore()
+		return nil, err
+	}
+	loaded := time.Now()
+	var flag int32
+	purego.SyscallN(lib.fn.initialized, uintptr(unsafe.Pointer(&flag)))
+	if flag != 0 {
+		return nil, fmt.Errorf("mpi: %s is already initialised by somebody else in this process", lib.path)
+	}
+	initDone = true
+	provided := int32(-1)
+	r, _, _ := purego.SyscallN(lib.fn.initThread, 0, 0, uintptr(lib.threads[2]), uintptr(unsafe.Pointer(&provided)))
+	changed := signals.restore()
+	if err := lib.check("MPI_Init_thread", r); err != nil {
+		return nil, fmt.Errorf("mpi: %s (%s): %w", lib.path, lib.version, err)
+	}
+	level := lib.threadLevel(provided)
+	if level >= 0 && level < 2 {
+		return nil, fmt.Errorf("mpi: %s (%s) offers thread level %s, MPI_THREAD_SERIALIZED is needed: use a build with threads",
+			lib.path, lib.version, threadNames[level])
+	}
+	t := &Transport{lib: lib, cfg: c, posted: make(chan struct{}, 1), stopped: make(chan struct{})}
+	if err := t.describe(); err != nil {
+		return nil, err
+	}
+	if err := singleton(c.Launch, lib, t.size); err != nil {
+		_ = t.finalize()
+		return nil, err
+	}
+	t.info = map[string]string{
+		"library": lib.version, "path": lib.path, "abi": lib.name,
+		"threads":    "unknown level " + strconv.Itoa(int(provided)),
+		"tag_ub":     strconv.Itoa(t.tagUB),
+		"local_rank": strconv.Itoa(t.localRank), "local_size": strconv.Itoa(t.localSize),
+		"load_ms": strconv.FormatInt(loaded.Sub(began).Milliseconds(), 10),
+		"init_ms": strconv.FormatInt(time.Since(loaded).Milliseconds(), 10),
+	}
+	if level >= 0 {
+		t.info["threads"] = threadNames[level]
+	}
+	if len(changed) > 0 {
+		t.info["signals_restored"] = fmt.Sprint(changed)
+	}
+	if c.Launch.Launcher != "" {
+		t.info["launcher"] = c.Launch.Launcher
+	}
+	t.tune()
+	go t.poll()
+	return t, nil
+}
+
+// describe asks MPI who this rank is, and makes the transport's communicator.
+func (t *Transport) describe() error {
+	l := t.lib
+	fail := func(err error) error { return fmt.Errorf("mpi: %s: %w", l.path, err) }
+	r, _, _ := purego.SyscallN(l.fn.setErrhandler, l.commWorld.value, l.errorsReturn.value)
+	if err := l.check("MPI_Comm_set_errhandler", r); err != nil {
+		return fail(err)
+	}
+	// A communicator of our own: its messages meet nobody else's.
+	comm, err := t.newComm("MPI_Comm_dup", func(out *uint64) uintptr {
+		r, _, _ := purego.SyscallN(l.fn.commDup, l.commWorld.value, uintptr(unsafe.Pointer(out)))
+		return r
+	})
+	if err != nil {
+		return fail(err)
+	}
+	t.comm = comm
+	if t.rank, t.size, err = t.rankSize(comm); err != nil {
+		return fail(err)
+	}
+	node, err := t.newComm("MPI_Comm_split_type", func(out *uint64) uintptr {
+		r, _, _ := purego.SyscallN(l.fn.commSplitType, comm, l.typeShared, uintptr(t.rank), l.infoNull.value, uintptr(unsafe.Pointer(out)))
+		return r
+	})
+	if err != nil {
+		return fail(err)
+	}
+	if t.localRank, t.localSize, err = t.rankSize(node); err != nil {
+		return fail(err)
+	}
+	slot := uint64(node)
+	purego.SyscallN(l.fn.commFree, uintptr(unsafe.Pointer(&slot)))
+
+	var value unsafe.Pointer
+	var flag int32
+	r, _, _ = purego.SyscallN(l.fn.getAttr, l.commWorld.value, l.tagUB, uintptr(unsafe.Pointer(&value)), uintptr(unsafe.Pointer(&flag)))
+	if err := l.check("MPI_Comm_get_attr", r); err != nil {
+		return fail(err)
+	}
+	if flag != 0 && value != nil {
+		t.tagUB = int(*(*int32)(value))
+	}
+	if t.tagUB < collectives.MaxTag {
+		return fmt.Errorf("mpi: %s (%s) allows tags up to %d, %d are needed: use another MPI, or another of its network layers", l.path, l.version, t.tagUB, collectives.MaxTag)
+	}
+	return nil
+}
+
+func (t *Transport) newComm(name string, make func(out *uint64) uintptr) (uintptr, error) {
+	out := new(uint64) // zeroed and 8 bytes: a 4-byte handle leaves the rest zero
+	if err := t.lib.check(name, make(out)); err != nil {
+		return 0, err
+	}
+	h := uintptr(*out)
+	r, _, _ := purego.SyscallN(t.lib.fn.setErrhandler, h, t.lib.errorsReturn.value)
+	return h, t.lib.check("MPI_Comm_set_errhandler", r)
+}
+
+func (t *Transport) rankSize(comm uintptr) (rank, size int, err error) {
+	var a, b int32
+	r, _, _ := purego.SyscallN(t.lib.fn.commRank, comm, uintptr(unsafe.Pointer(&a)))
+	if err := t.lib.check("MPI_Comm_rank", r); err != nil {
+		return 0, 0, err
+	}
+	r, _, _ = purego.SyscallN(t.lib.fn.commSize, comm, uintptr(unsafe.Pointer(&b)))
+	return int(a), int(b), t.lib.check("MPI_Comm_size", r)
+}
+
+// singleton refuses a world of another size than the launcher's.
+func singleton(l Launch, lib *library, size int) error {
+	if l.Size < 1 || l.Size == size {
+		return nil
+	}
+	return fmt.Errorf("mpi: the launcher (%s) started %d ranks, but MPI made a world of %d: "+
+		"the library %s (%s) does not belong to that launcher. Start with %s, or set [transport] libmpi to the library of %s",
+		nonEmpty(l.Launcher, "unknown"), l.Size, size, lib.path, lib.version, lib.hint, nonEmpty(l.Launcher, "the launcher"))
+}
+
+// tune chooses how waiters wait.
+func (t *Transport) tune() {
+	cores := t.cfg.Cores
+	if cores <= 0 {
+		cores = runtime.NumCPU()
+	}
+	t.yields = t.localSize > cores
+	switch {
+	case t.cfg.Spin > 0:
+		t.spin = t.cfg.Spin
+	case t.cfg.Spin < 0:
+	case t.yields:
+		t.spin = 20 * time.Microsecond
+	default:
+		t.spin = time.Millisecond
+	}
+	t.pause = t.cfg.Poll
+	if t.pause == 0 {
+		t.pause = 100 * time.Microsecond
+	}
+	t.limit = t.cfg.MaxMessage
+	if t.limit <= 0 || t.limit > 1<<31-1 {
+		t.limit = 1<<31 - 1
+	}
+	t.info["cores"] = strconv.Itoa(cores)
+	t.info["spin"], t.info["poll"] = t.spin.String(), t.pause.String()
+	if runtime.NumCPU() == 1 && t.localSize <= 2 {
+		t.info["warning"] = "this rank may use one core only (Open MPI binds up to two ranks to a core each): start with mpirun --bind-to none"
+	}
+}
+
+// Abort ends the world with this exit code.
+func (t *Transport) Abort(code int) {
+	// MPI may be in use by a goroutine that never comes back; the world ends all the same.
+	for end := time.Now().Add(100 * time.Millisecond); !t.mu.TryLock() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if !t.finalized {
+		purego.SyscallN(t.lib.fn.abort, t.lib.commWorld.value, uintptr(code))
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,286 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/pipetrain/pipetrain/collectives"
+)
+
+// Transport is the world of one MPI process.
+type Transport struct {
+	lib       *library
+	cfg       Config
+	info      map[string]string
+	comm      uintptr
+	rank      int
+	size      int
+	localRank int
+	localSize int
+	tagUB     int
+	limit     int // bytes of one MPI message
+	spin      time.Duration
+	pause     time.Duration
+	yields    bool
+
+	waiters atomic.Int32 // goroutines driving progress
+	posted  chan struct{}
+	stopped chan struct{}
+	idle    atomic.Bool // the poller sleeps until something is posted
+
+	mu        sync.Mutex // round every call of MPI
+	table     table
+	closed    bool
+	finalized bool
+}
+
+// Rank is the rank in MPI_COMM_WORLD.
+func (t *Transport) Rank() int { return t.rank }
+
+// Size is the number of ranks.
+func (t *Transport) Size() int { return t.size }
+
+// Kind is "mpi".
+func (t *Transport) Kind() string { return "mpi" }
+
+// Info describes library, interface, thread level, place on the node and waiting.
+func (t *Transport) Info() map[string]string {
+	m := make(map[string]string, len(t.info))
+	for k, v := range t.info {
+		m[k] = v
+	}
+	return m
+}
+
+// request is one send or receive: one or more MPI messages.
+type request struct {
+	t         *Transport
+	send      bool
+	peer, tag int
+	buf       []byte
+	parts     int // MPI messages not complete
+	got       int // bytes received
+
+	state  atomic.Uint32
+	err    error
+	first  error // of the parts
+	ch     chan struct{}
+	pin    runtime.Pinner
+	pinned bool
+}
+
+func (r *request) finished() bool { return r.state.Load() != 0 }
+
+func (r *request) String() string {
+	if r.send {
+		return fmt.Sprintf("send to rank %d, tag %d", r.peer, r.tag)
+	}
+	return fmt.Sprintf("receive from rank %d, tag %d", r.peer, r.tag)
+}
+
+// complete ends r for its waiters; mu is held, or r is known to nobody yet.
+func (r *request) complete(err error) {
+	if r.finished() {
+		return
+	}
+	r.err = err
+	r.state.Store(1)
+	if r.ch != nil {
+		close(r.ch)
+	}
+}
+
+// release gives the buffer back once MPI holds no part of it.
+func (r *request) release() {
+	if r.pinned {
+		r.pin.Unpin()
+		r.pinned = false
+	}
+	r.buf = nil
+}
+
+var nothing [8]byte // address of empty messages
+
+// cut gives the bounds of the parts of a message of n bytes. A cut message's
+// first part is shorter the more parts there are, and never as long as a whole
+// message may be: a receive of another length then meets a first part of
+// another length, or ends early, and does not pair up by chance.
+func cut(n, limit int) []int {
+	whole := limit - min(4096, limit/4)
+	if n <= whole {
+		return []int{n}
+	}
+	parts := (n + whole - 1) / whole
+	first := whole - min(parts, whole/2)
+	ends := []int{first}
+	for at := first; at < n; {
+		at = min(at+whole, n)
+		ends = append(ends, at)
+	}
+	return ends
+}
+
+// Isend starts sending b; see collectives.Transport.
+func (t *Transport) Isend(to, tag int, b []byte) collectives.Request {
+	return t.post(&request{t: t, send: true, peer: to, tag: tag, buf: b})
+}
+
+// Irecv starts receiving len(b) bytes; see collectives.Transport.
+func (t *Transport) Irecv(from, tag int, b []byte) collectives.Request {
+	return t.post(&request{t: t, peer: from, tag: tag, buf: b})
+}
+
+func (t *Transport) post(r *request) *request {
+	if r.peer < 0 || r.peer >= t.size {
+		r.complete(fmt.Errorf("mpi: %v: the world has %d ranks", r, t.size))
+		return r
+	}
+	if r.tag < 0 || r.tag > collectives.MaxTag {
+		r.complete(fmt.Errorf("mpi: %v: tags go from 0 to %d", r, collectives.MaxTag))
+		return r
+	}
+	if len(r.buf) > 0 {
+		r.pin.Pin(&r.buf[0])
+		r.pinned = true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		r.release()
+		r.complete(collectives.ErrClosed)
+		return r
+	}
+	if len(r.buf) <= t.limit-min(4096, t.limit/4) {
+		t.start(r, 0, len(r.buf))
+	} else {
+		at := 0
+		for _, end := range cut(len(r.buf), t.limit) {
+			if !t.start(r, at, end) {
+				break
+			}
+			at = end
+		}
+	}
+	if t.idle.Load() && t.waiters.Load() == 0 {
+		select {
+		case t.posted <- struct{}{}:
+		default:
+		}
+	}
+	return r
+}
+
+// start gives bytes [from, to) of r to MPI.
+func (t *Transport) start(r *request, from, to int) bool {
+	fn, name := t.lib.fn.irecv, "MPI_Irecv"
+	if r.send {
+		fn, name = t.lib.fn.isend, "MPI_Isend"
+	}
+	p := &nothing[0]
+	if to > from {
+		p = &r.buf[from]
+	}
+	slot := t.table.push(t.lib, r, to-from)
+	rc, _, _ := purego.SyscallN(fn, uintptr(unsafe.Pointer(p)), uintptr(to-from), t.lib.byteType.value,
+		uintptr(r.peer), uintptr(r.tag), t.comm, uintptr(unsafe.Pointer(slot)))
+	if err := t.lib.check(name, rc); err != nil {
+		t.table.pop()
+		if r.first == nil {
+			r.first = fmt.Errorf("mpi: %v: %w", r, err)
+		}
+		if r.parts == 0 {
+			r.release()
+		}
+		r.complete(r.first)
+		return false
+	}
+	r.parts++
+	return true
+}
+
+// Close ends this rank's part and finalises MPI, which waits for the other
+// ranks to do the same. Pending receives are cancelled; pending sends get two
+// seconds, and if one is then still under way MPI is left as it is and the
+// error says so.
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
+	t.closed = true
+	t.cancelReceives()
+	for end := time.Now().Add(2 * time.Second); t.table.n > 0 && time.Now().Before(end); {
+		t.progressLocked()
+		if t.table.onlySends() {
+			t.failPending(collectives.ErrClosed)
+		}
+		t.mu.Unlock()
+		nap(20_000)
+		t.mu.Lock()
+	}
+	left := t.table.n
+	t.failPending(collectives.ErrClosed)
+	t.mu.Unlock()
+	select {
+	case t.posted <- struct{}{}:
+	default:
+	}
+	<-t.stopped
+	if left > 0 {
+		return fmt.Errorf("mpi: rank %d closed with %d messages under way that nobody receives: MPI_Finalize left out; end the run with Abort", t.rank, left)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.finalize()
+}
+
+func (t *Transport) finalize() error {
+	if t.finalized {
+		return nil
+	}
+	t.finalized = true
+	if t.comm != 0 {
+		slot := uint64(t.comm)
+		purego.SyscallN(t.lib.fn.commFree, uintptr(unsafe.Pointer(&slot)))
+	}
+	signals := saveSignals()
+	r, _, _ := purego.SyscallN(t.lib.fn.finalize)
+	// A library that puts back "the old handlers" would put back what it found, not what is there now.
+	signals.restore()
+	return t.lib.check("MPI_Finalize", r)
+}
+
+// Test looks once at what has arrived.
+func (r *request) Test() (bool, error) {
+	if !r.finished() && r.t.mu.TryLock() {
+		r.t.progressLocked()
+		r.t.mu.Unlock()
+	}
+	if !r.finished() {
+		return false, nil
+	}
+	return true, r.err
+}
+
+// Wait drives MPI until the request is complete. When ctx ends first, the
+// request is still in flight and its buffer still MPI's.
+func (r *request) Wait(ctx context.Context) error {
+	if r.finished() {
+		return r.err
+	}
+	t := r.t
+	if patient, urgent := collectives.Patience(ctx); patient && t.pause > 0 {
+		if err := r.block(ctx, urgent); err != nil || r.finished() {
+			return err
+		}
+	}
+	return t.drive(ctx, r)
+}
