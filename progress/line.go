@@ -24,13 +24,15 @@ type field struct {
 	drop int
 }
 
-// render is the progress line in at most width columns of ASCII, so that bytes
-// are columns whatever the locale.
-func render(s Step, total int, left time.Duration, width int) string {
+// render is the progress line in at most width columns. All of it but the
+// title is ASCII, so that bytes are columns whatever the locale; a title that
+// is not is left out.
+func render(title string, s Step, total int, left time.Duration, width int) string {
 	if width <= 0 {
 		return ""
 	}
 	fields := []field{
+		{title, 6},
 		{fmt.Sprintf("step %d/%d", s.Step, total), 0},
 		{"loss " + number(s.Loss), 1},
 		{count(s.TokensPerSecond) + " tok/s", 3},
@@ -39,10 +41,16 @@ func render(s Step, total int, left time.Duration, width int) string {
 		{Duration(left) + " left", 2},
 	}
 	if left < 0 {
-		fields = fields[:5]
+		fields = fields[:6]
+	}
+	if strings.ContainsFunc(title, func(r rune) bool { return r < ' ' || r > '~' }) {
+		title = ""
+	}
+	if title == "" {
+		fields = fields[1:]
 	}
 	text := join(fields)
-	for drop := 5; len(text) > width && drop > 0; drop-- {
+	for drop := 6; len(text) > width && drop > 0; drop-- {
 		kept := fields[:0:0]
 		for _, f := range fields {
 			if f.drop != drop {
@@ -98,7 +106,7 @@ func bubbles(s Step) string {
 		}
 		return fmt.Sprintf("%.1f%%", 100*f)
 	}
-	return share(s.Bubble) + "|" + share(s.PredictedBubble)
+	return share(s.BubbleMeasured) + "|" + share(s.BubblePredicted)
 }
 
 func count(f float64) string {

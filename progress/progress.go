@@ -18,17 +18,19 @@ type Step struct {
 	Step            int // counted from 1
 	Loss            float64
 	TokensPerSecond float64
-	Bubble          float64 // measured, share of ranks × makespan; 0: not known
-	PredictedBubble float64 // 0: not known yet
+	BubbleMeasured  float64 // share of ranks × makespan; 0: not known
+	BubblePredicted float64 // 0: not known yet
 	PeakBytes       int64   // of the fullest rank that is known
 }
 
-// Options say where and how often.
-type Options struct {
-	Out      io.Writer      // the terminal, or whatever stdout is
-	Log      zerolog.Logger // for the plain lines where Out is no terminal
-	Total    int            // steps of the whole run
-	Interval time.Duration  // between plain lines; 0: five seconds
+// Config says what is shown, where and how often.
+type Config struct {
+	Out      io.Writer     // the terminal, or whatever stdout is
+	Log      io.Writer     // gets plain lines where Out is no terminal
+	Title    string        // of the job; shown where there is room
+	Start    int           // steps done before (resumed)
+	Steps    int           // of the whole run
+	Interval time.Duration // between plain lines; 0: five seconds
 }
 
 const (
@@ -41,13 +43,14 @@ const (
 // Progress shows the steps of one run. Its methods may be called from several
 // goroutines; a nil *Progress shows nothing.
 type Progress struct {
-	o     Options
+	c     Config
+	log   zerolog.Logger
 	width func() int       // columns of the terminal; nil: no terminal
 	now   func() time.Time // the clock
 
 	mu       sync.Mutex
-	began    time.Time // when the first step was reported
-	first    int       // that step
+	began    time.Time // when the pace is counted from
+	first    int       // the step that was finished then
 	shown    time.Time
 	last     Step
 	unshown  bool // last is newer than what is shown
@@ -55,14 +58,19 @@ type Progress struct {
 	finished bool
 }
 
-// New returns a Progress that draws on o.Out if that is a terminal which can
-// renew a line, and logs otherwise.
-func New(o Options) *Progress {
-	p := &Progress{o: o, now: time.Now}
-	if p.o.Interval <= 0 {
-		p.o.Interval = logInterval
+// New returns a Progress that draws on c.Out if that is a terminal which can
+// renew a line, and writes plain lines to c.Log otherwise.
+func New(c Config) *Progress {
+	p := &Progress{c: c, now: time.Now, first: c.Start}
+	p.began = p.now()
+	if p.c.Interval <= 0 {
+		p.c.Interval = logInterval
 	}
-	if f, ok := o.Out.(*os.File); ok && Terminal(f) {
+	if c.Log != nil {
+		f, ok := c.Log.(*os.File)
+		p.log = zerolog.New(zerolog.ConsoleWriter{Out: c.Log, TimeFormat: time.TimeOnly, NoColor: !ok || !Terminal(f)}).With().Timestamp().Logger()
+	}
+	if f, ok := c.Out.(*os.File); ok && Terminal(f) {
 		p.width = func() int {
 			w, _, err := term.GetSize(int(f.Fd()))
 			if err != nil || w <= 0 {
@@ -90,15 +98,18 @@ func (p *Progress) Step(s Step) {
 		return
 	}
 	now := p.now()
-	if p.began.IsZero() {
-		p.began, p.first = now, s.Step
+	if p.shown.IsZero() {
+		defer func() {
+			// The first step is slow (caches, pages, clocks): it counts until there is a second.
+			p.began, p.first = now, s.Step
+		}()
 	}
 	p.last, p.unshown = s, true
 	wait := redraw
 	if p.width == nil {
-		wait = p.o.Interval
+		wait = p.c.Interval
 	}
-	if p.shown.IsZero() || now.Sub(p.shown) >= wait || s.Step >= p.o.Total {
+	if p.shown.IsZero() || now.Sub(p.shown) >= wait || s.Step >= p.c.Steps {
 		p.show(now)
 	}
 }
@@ -106,13 +117,13 @@ func (p *Progress) Step(s Step) {
 func (p *Progress) show(now time.Time) {
 	p.shown, p.unshown = now, false
 	if p.width == nil {
-		e := p.o.Log.Info().Int("step", p.last.Step).Int("of", p.o.Total).Float64("loss", p.last.Loss).
+		e := p.log.Info().Int("step", p.last.Step).Int("of", p.c.Steps).Float64("loss", p.last.Loss).
 			Float64("tokens_per_second", p.last.TokensPerSecond)
-		if p.last.Bubble > 0 {
-			e = e.Float64("bubble", p.last.Bubble)
+		if p.last.BubbleMeasured > 0 {
+			e = e.Float64("bubble", p.last.BubbleMeasured)
 		}
-		if p.last.PredictedBubble > 0 {
-			e = e.Float64("bubble_predicted", p.last.PredictedBubble)
+		if p.last.BubblePredicted > 0 {
+			e = e.Float64("bubble_predicted", p.last.BubblePredicted)
 		}
 		if left := p.left(now); left >= 0 {
 			e = e.Str("left", Duration(left))
@@ -121,18 +132,18 @@ func (p *Progress) show(now time.Time) {
 		return
 	}
 	// The last column stays free: some terminals wrap as soon as it is written.
-	io.WriteString(p.o.Out, "\r"+render(p.last, p.o.Total, p.left(now), p.width()-1)+"\x1b[K")
+	io.WriteString(p.c.Out, "\r"+render(p.c.Title, p.last, p.c.Steps, p.left(now), p.width()-1)+"\x1b[K")
 	p.visible = true
 }
 
 // left is the time that the remaining steps take at the mean pace of this run,
-// checkpoints included; negative before two steps are known.
+// checkpoints included; negative where nothing is known.
 func (p *Progress) left(now time.Time) time.Duration {
 	done := p.last.Step - p.first
 	if done <= 0 {
 		return -1
 	}
-	return now.Sub(p.began) / time.Duration(done) * time.Duration(max(0, p.o.Total-p.last.Step))
+	return now.Sub(p.began) / time.Duration(done) * time.Duration(max(0, p.c.Steps-p.last.Step))
 }
 
 // Write prints whole lines above the progress line: a log that shares the
@@ -141,14 +152,14 @@ func (p *Progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.visible {
-		return p.o.Out.Write(b)
+		return p.c.Out.Write(b)
 	}
-	if _, err := io.WriteString(p.o.Out, clearLine); err != nil {
+	if _, err := io.WriteString(p.c.Out, clearLine); err != nil {
 		return 0, err
 	}
-	n, err := p.o.Out.Write(b)
+	n, err := p.c.Out.Write(b)
 	if n > 0 && b[n-1] != '\n' {
-		io.WriteString(p.o.Out, "\n")
+		io.WriteString(p.c.Out, "\n")
 	}
 	p.show(p.now())
 	return n, err
@@ -171,7 +182,7 @@ func (p *Progress) Close() {
 		p.show(p.now())
 	}
 	if p.visible {
-		io.WriteString(p.o.Out, "\r\n")
+		io.WriteString(p.c.Out, "\r\n")
 		p.visible = false
 	}
 }

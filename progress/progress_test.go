@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var example = Step{Step: 57, Loss: 2.41234, TokensPerSecond: 12345, Bubble: 0.2731, PredictedBubble: 0.25, PeakBytes: 19 << 20}
+var example = Step{Step: 57, Loss: 2.41234, TokensPerSecond: 12345, BubbleMeasured: 0.2731, BubblePredicted: 0.25, PeakBytes: 19 << 20}
 
 func TestRender(t *testing.T) {
 	for _, c := range []struct {
@@ -35,7 +35,7 @@ func TestRender(t *testing.T) {
 		{0, ""},
 		{-3, ""},
 	} {
-		got := render(example, 200, 62*time.Second, c.width)
+		got := render("", example, 200, 62*time.Second, c.width)
 		if strings.TrimLeft(got, " ") != strings.TrimLeft(c.want, " ") {
 			t.Errorf("%d columns:\n got %q\nwant %q", c.width, got, c.want)
 		}
@@ -43,7 +43,7 @@ func TestRender(t *testing.T) {
 	for width := range 300 {
 		for _, total := range []int{0, 1, 57, 200, 1 << 40} {
 			for _, left := range []time.Duration{-1, 0, 1e18} {
-				got := render(example, total, left, width)
+				got := render("", example, total, left, width)
 				if len(got) > width || strings.ContainsAny(got, "\r\n\t\x1b") {
 					t.Fatalf("%d columns, total %d: %q of %d", width, total, got, len(got))
 				}
@@ -59,7 +59,7 @@ func TestNumbers(t *testing.T) {
 		{Bytes(0), "0 B"}, {Bytes(1023), "1023 B"}, {Bytes(1024), "1.0 KiB"}, {Bytes(1<<20 - 1), "1.0 MiB"}, {Bytes(70 << 30), "70.0 GiB"}, {Bytes(math.MaxInt64), "8192.0 PiB"},
 		{Duration(0), "0s"}, {Duration(59*time.Second + 600*time.Millisecond), "1m00s"}, {Duration(3599 * time.Second), "59m59s"},
 		{Duration(5*time.Hour + 2*time.Minute), "5h02m"}, {Duration(76 * time.Hour), "3d04h"},
-		{bubbles(Step{}), "?|?"}, {bubbles(Step{Bubble: 0.5}), "50.0%|?"},
+		{bubbles(Step{}), "?|?"}, {bubbles(Step{BubbleMeasured: 0.5}), "50.0%|?"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
@@ -71,8 +71,9 @@ func TestNumbers(t *testing.T) {
 func onTerminal(total int) (*Progress, *bytes.Buffer, *time.Time, *int) {
 	var out bytes.Buffer
 	now, width := time.Unix(0, 0), 60
-	p := New(Options{Out: &out, Total: total})
+	p := New(Config{Out: &out, Steps: total})
 	p.now = func() time.Time { return now }
+	p.began = now
 	p.width = func() int { return width }
 	return p, &out, &now, &width
 }
@@ -150,10 +151,12 @@ func TestCloseAtOnce(t *testing.T) {
 func TestPlainLines(t *testing.T) {
 	var out, log bytes.Buffer
 	now := time.Unix(0, 0)
-	p := New(Options{Out: &out, Log: zerolog.New(&log), Total: 100, Interval: time.Second})
+	p := New(Config{Out: &out, Log: &log, Start: 10, Steps: 100, Interval: time.Second})
+	p.log = zerolog.New(&log) // the same lines as JSON
 	p.now = func() time.Time { return now }
+	p.began = now
 	for step := 11; step <= 100; step++ {
-		p.Step(Step{Step: step, Loss: 1, TokensPerSecond: 5, Bubble: 0.3})
+		p.Step(Step{Step: step, Loss: 1, TokensPerSecond: 5, BubbleMeasured: 0.3})
 		now = now.Add(100 * time.Millisecond)
 	}
 	p.Close()
@@ -223,7 +226,7 @@ func TestRealTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("TERM", "xterm")
-	p := New(Options{Out: tty, Total: 200})
+	p := New(Config{Out: tty, Steps: 200})
 	p.Step(example)
 	p.Close()
 	buf := make([]byte, 4096)
@@ -235,4 +238,28 @@ func TestRealTerminal(t *testing.T) {
 	if len(lines) != 2 || lines[0] != "step 57/200  loss 2.4123" || column != 0 {
 		t.Errorf("screen %q, cursor in column %d", lines, column)
 	}
+}
+
+func TestTitle(t *testing.T) {
+	if got := render("job", example, 200, 62*time.Second, 88); !strings.Contains(got, "job  step 57/200") {
+		t.Errorf("no title: %q", got)
+	}
+	for title, width := range map[string]int{"job": 75, "größer": 300, "a\nb": 300} {
+		if got := render(title, example, 200, 62*time.Second, width); strings.Contains(got, title) || len(got) > width {
+			t.Errorf("title %q in %d columns: %q", title, width, got)
+		}
+	}
+}
+
+// What a user sees in a file.
+func TestConsoleLines(t *testing.T) {
+	var log bytes.Buffer
+	p := New(Config{Log: &log, Steps: 200})
+	p.Step(example)
+	for _, part := range []string{" INF step ", "step=57", "of=200", "loss=2.41234", "peak=\"19.0 MiB\""} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("%q lacks %q", log.String(), part)
+		}
+	}
+	New(Config{Steps: 3}).Step(example) // nowhere to write to
 }
