@@ -241,7 +241,7 @@ func TestRealTerminal(t *testing.T) {
 }
 
 func TestTitle(t *testing.T) {
-	if got := render("job", example, 200, 62*time.Second, 88); !strings.Contains(got, "job  step 57/200") {
+	if got := render("job", example, 200, 62*time.Second, 100); !strings.Contains(got, "job  step 57/200") {
 		t.Errorf("no title: %q", got)
 	}
 	for title, width := range map[string]int{"job": 75, "größer": 300, "a\nb": 300} {
