@@ -24,6 +24,7 @@ type Child struct {
 
 	mu      sync.Mutex
 	written map[string]bool // verbs that are said once
+	step    int64           // the last one that was told
 }
 
 // Loss is the launcher's word that a rank failed and the world is over.
@@ -108,7 +109,12 @@ func (c *Child) Ready() { c.once(message{verb: verbReady}) }
 func (c *Child) Joined() { c.once(message{verb: verbJoined}) }
 
 // Step tells that step n (counted from 1) is finished.
-func (c *Child) Step(n int64) { c.say(message{verb: verbStep, n: n}) }
+func (c *Child) Step(n int64) {
+	c.mu.Lock()
+	c.step = max(c.step, n)
+	c.mu.Unlock()
+	c.say(message{verb: verbStep, n: n})
+}
 
 // Done tells that this rank's part is over, results written. Without it an exit
 // code of 0 counts as a failure.
@@ -123,6 +129,14 @@ func (c *Child) Stopped(step int64) { c.once(message{verb: verbStopped, n: step}
 // earliest report names the culprit.
 func (c *Child) Failed(err error) {
 	if err == nil {
+		return
+	}
+	if exitcode.Of(err) == exitcode.Stopped {
+		// An error to the caller, who exits with its code; to the world a good end.
+		c.mu.Lock()
+		step := c.step
+		c.mu.Unlock()
+		c.Stopped(step)
 		return
 	}
 	c.once(message{verb: verbFailed, n: int64(exitcode.Of(err)), time: time.Now(), text: err.Error()})

@@ -222,7 +222,7 @@ type result struct {
 	stdout, stderr string
 	dir            string
 	record         exitcode.Record
-	took           time.Duration
+	over           time.Time
 }
 
 // world runs a script in this process and checks what every world must leave
@@ -243,9 +243,8 @@ func runScript(t *testing.T, ranks int, script string, change func(*Config)) res
 	if change != nil {
 		change(&cfg)
 	}
-	began := time.Now()
 	err = Run(context.Background(), cfg)
-	r := result{err: err, code: exitcode.Of(err), stdout: out.String(), stderr: errs.String(), dir: cfg.RunDir, took: time.Since(began)}
+	r := result{err: err, code: exitcode.Of(err), stdout: out.String(), stderr: errs.String(), dir: cfg.RunDir, over: time.Now()}
 	if r.record, err = exitcode.Read(r.dir); err != nil {
 		t.Error(err)
 	}
