@@ -1,0 +1,179 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// slurmPatience bounds one question to a daemon. Slurm's own programs wait
+// much longer for a controller that is gone.
+const slurmPatience = 8 * time.Second
+
+// wantsSlurm says whether the job has a batch part.
+func (h *Host) wantsSlurm() bool { return h.Job != nil && h.Job.Slurm.Partition != "" }
+
+func (h *Host) slurmFinding(mend, format string, args ...any) Finding {
+	if h.wantsSlurm() {
+		return fails(mend, format, args...)
+	}
+	return warn(mend, format, args...)
+}
+
+func checkSlurmCommands(ctx context.Context, h *Host) []Finding {
+	var have, lack []string
+	for _, name := range []string{"sbatch", "srun", "sinfo", "squeue", "scancel"} {
+		if h.look(name) != "" {
+			have = append(have, name)
+		} else {
+			lack = append(lack, name)
+		}
+	}
+	switch {
+	case len(have) == 0 && h.wantsSlurm():
+		return []Finding{fails("run it on the cluster's login node, or load its Slurm module", "no Slurm here; the job has a [slurm] table")}
+	case len(have) == 0:
+		return []Finding{ok("no Slurm here")}
+	case len(lack) > 0:
+		return []Finding{h.slurmFinding("apt-get install slurm-client, or load the cluster's module", "%s found, but not %s", strings.Join(have, ", "), strings.Join(lack, ", "))}
+	}
+	version, err := h.slurmVersion(ctx)
+	if err != nil {
+		return []Finding{h.slurmFinding("give it the cluster's slurm.conf (/etc/slurm/slurm.conf or SLURM_CONF), or ignore it where no Slurm is meant to be",
+			"Slurm's programs are here, but find no cluster: %v", err)}
+	}
+	return []Finding{ok("%s (%s)", version, filepath.Dir(h.look("srun")))}
+}
+
+// slurmVersion asks for the version, which Slurm's programs only tell when they
+// find a configuration: on a machine where they are merely installed it fails.
+func (h *Host) slurmVersion(ctx context.Context) (string, error) {
+	srun := h.look("srun")
+	if srun == "" {
+		return "", errors.New("no srun in PATH")
+	}
+	out, err := h.command(ctx, slurmPatience, nil, srun, "--version")
+	if err != nil {
+		return "", errors.New(because(out, err))
+	}
+	return firstLine(out), nil
+}
+
+// checkMunge makes a credential and has it checked, as every Slurm command does.
+func checkMunge(ctx context.Context, h *Host) []Finding {
+	munge, unmunge := h.look("munge"), h.look("unmunge")
+	if munge == "" || unmunge == "" {
+		if h.look("sinfo") == "" {
+			return []Finding{ok("not here, and no Slurm either")}
+		}
+		return []Finding{ok("not here; this Slurm may use another way to authenticate")}
+	}
+	if _, err := h.slurmVersion(ctx); err != nil {
+		return []Finding{ok("not asked: no cluster to use it for")}
+	}
+	credential, err := h.command(ctx, slurmPatience, nil, munge, "-n")
+	if err != nil {
+		mend := "start munged (systemctl start munge)"
+		if _, e := os.Stat(h.path("/run/munge")); e != nil {
+			mend = "make /run/munge (owner munge, mode 755) and start munged"
+		}
+		return []Finding{h.slurmFinding(mend, "no credential: %s", because(credential, err))}
+	}
+	cmd := []string{"sh", "-c", `printf '%s\n' "$1" | "$2"`, "sh", credential, unmunge}
+	out, err := h.command(ctx, slurmPatience, nil, cmd...)
+	if err != nil {
+		return []Finding{h.slurmFinding("see munged's log; clocks that differ between hosts are a usual cause", "a credential is refused: %s", because(out, err))}
+	}
+	return []Finding{ok("a credential is made and accepted (%s)", field(out, "STATUS"))}
+}
+
+// checkSlurmController asks for the nodes and for the ways to start MPI ranks.
+func checkSlurmController(ctx context.Context, h *Host) []Finding {
+	sinfo, srun := h.look("sinfo"), h.look("srun")
+	if sinfo == "" {
+		return []Finding{ok("no Slurm here")}
+	}
+	if _, err := h.slurmVersion(ctx); err != nil {
+		return []Finding{ok("not asked: no cluster is configured")}
+	}
+	mend := "ask whoever runs the cluster; on a machine of your own start slurmctld, and check SlurmctldHost in slurm.conf"
+	out, err := h.command(ctx, slurmPatience, nil, sinfo, "-h", "-o", "%P %a %D %t")
+	if err != nil {
+		return []Finding{h.slurmFinding(mend, "sinfo: %s", because(out, err))}
+	}
+	up := 0
+	var lines []string
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) != 4 {
+			continue
+		}
+		lines = append(lines, strings.Join(fields, " "))
+		if fields[1] == "up" && !strings.HasPrefix(fields[3], "down") && !strings.HasPrefix(fields[3], "drain") && !strings.HasSuffix(fields[3], "*") {
+			up++
+		}
+	}
+	if up == 0 {
+		return []Finding{h.slurmFinding("scontrol show node says why; scontrol update NodeName=… State=RESUME", "no node is up: %s", strings.Join(lines, "; "))}
+	}
+	all := []Finding{ok("%s", strings.Join(lines, "; ")).with("partitions", lines)}
+	if srun == "" {
+		return all
+	}
+	out, err = h.command(ctx, slurmPatience, nil, srun, "--mpi=list")
+	if err != nil {
+		return append(all, warn("use mpirun inside the allocation", "srun --mpi=list: %s", because(out, err)))
+	}
+	plugins := mpiPlugins(out)
+	libs, _ := findMPI(h)
+	for _, need := range []struct{ family, plugin string }{{openMPI, "pmix"}, {mpich, "pmi2"}} {
+		has := slices.ContainsFunc(libs, func(l mpiLibrary) bool { return l.Family == need.family })
+		if has && !slices.Contains(plugins, need.plugin) {
+			all = append(all, warn("use mpirun inside the allocation, or ask for that plugin of Slurm", "srun has no --mpi=%s, which %s needs; it has %s", need.plugin, need.family, strings.Join(plugins, ", ")))
+		}
+	}
+	return append(all, ok("srun --mpi: %s (Open MPI: pmix, MPICH: pmi2)", strings.Join(plugins, ", ")))
+}
+
+// mpiPlugins reads the names from `srun --mpi=list`, whose lines changed between versions.
+func mpiPlugins(out string) []string {
+	var names []string
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if _, rest, found := strings.Cut(line, "specific pmix plugin versions available:"); found {
+			line = rest
+		} else if strings.Contains(line, " are") || strings.HasSuffix(line, "...") {
+			continue // the heading
+		}
+		for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return r == ',' || r == ' ' }) {
+			if word != "srun:" {
+				names = append(names, word)
+			}
+		}
+	}
+	return names
+}
+
+// checkSlurmPartition looks for the job's partition before it is submitted.
+func checkSlurmPartition(ctx context.Context, h *Host) []Finding {
+	if !h.wantsSlurm() {
+		return []Finding{ok("no job with a [slurm] table was given")}
+	}
+	sinfo := h.look("sinfo")
+	if sinfo == "" {
+		return []Finding{fails("run it on the cluster's login node", "no Slurm here to ask for partition %q", h.Job.Slurm.Partition)}
+	}
+	out, err := h.command(ctx, slurmPatience, nil, sinfo, "-h", "-o", "%R")
+	if err != nil {
+		return []Finding{fails("see the controller's line", "sinfo: %s", because(out, err))}
+	}
+	known := slices.Compact(slices.Sorted(strings.FieldsSeq(out)))
+	if !slices.Contains(known, h.Job.Slurm.Partition) {
+		return []Finding{fails("set slurm.partition to one of them", "no partition %q; there are %s", h.Job.Slurm.Partition, strings.Join(known, ", "))}
+	}
+	return []Finding{ok("%s is there", h.Job.Slurm.Partition)}
+}
