@@ -16,9 +16,11 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	paths, err := filepath.Glob("examples/*.toml")
-	if err != nil || len(paths) < 9 {
+	if err != nil || len(paths) < 11 {
 		t.Fatalf("%d examples (%v)", len(paths), err)
 	}
+	// Large jobs, for devices and launchers that not every version has.
+	paths = append(paths, "testdata/rehearse.toml", "testdata/slurm.toml")
 	for _, path := range paths {
 		base := strings.TrimSuffix(filepath.Base(path), ".toml")
 		t.Run(base, func(t *testing.T) {

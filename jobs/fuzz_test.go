@@ -17,7 +17,7 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, path := range append(examples, "testdata/mistakes.toml", "testdata/resolved.golden") {
+	for _, path := range append(examples, "testdata/mistakes.toml", "testdata/slurm.toml", "testdata/resolved.golden") {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -48,7 +48,7 @@ var tables = []struct{ Name, Doc string }{
 	{"transport", "How ranks talk"},
 	{"checkpoint", "When the state is saved"},
 	{"run", "Where the results go, how ranks are started"},
-	{"slurm", "What `submit` writes into the batch script"},
+	{"slurm", "For the batch script that `submit` writes, which this version has not yet; checked all the same"},
 }
 
 // keyList has one entry for each field of Spec, in the order of the file.
@@ -100,7 +100,7 @@ var keyList = []Key{
 	{Name: "schedule.concat", Doc: "Micro-batches joined in one backward-p2: a number up to `microbatches`, or `\"all\"`. No effect when `fused` or `native`.", min: 1, max: schedule.MaxMicrobatches},
 	{Name: "schedule.memory_limit", Doc: "Memory of a rank that the plan must fit: `\"70GiB\"`, `\"512MiB\"`, a number of bytes, or `\"\"` for none."},
 
-	{Name: "device.kind", Doc: "`cpu`, `cuda`, `auto` (the best found), or `rehearse`: the real schedule over the real transport, ops take modelled time and compute nothing.", Choices: []string{"auto", "cpu", "cuda", "rehearse"}},
+	{Name: "device.kind", Doc: "`cpu`, or `auto` (the best found). `cuda`, and `rehearse` (ops take modelled time and compute nothing), are names for what this version cannot run yet.", Choices: []string{"auto", "cpu", "cuda", "rehearse"}},
 	{Name: "device.threads", Doc: "CPU threads a rank. 0: the host's cores shared evenly by its ranks.", min: 0, max: 4096},
 	{Name: "device.blas", Doc: "BLAS library of the CPU device, or the path of one; `auto`: the first found.", Choices: []string{"auto", "onednn", "mkl", "blis", "openblas", "go"}, Open: true, path: mayBePath},
 
