@@ -161,6 +161,15 @@ func (l *lineWriter) line(prefix string, text []byte) {
 	l.w.Write(l.buf)
 }
 
+// wipe clears what a progress line that nobody ended left.
+func (l *lineWriter) wipe() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.clear != "" {
+		io.WriteString(l.w, l.clear)
+	}
+}
+
 // capture keeps a rank's stderr: all of it, up to a limit, in a file that is
 // made with the first byte, and its head and tail in memory.
 type capture struct {

@@ -158,7 +158,11 @@ func (w *world) run(ctx context.Context) error {
 	segment.Close()
 	w.loop(ctx)
 	w.relay.drain(drainTimeout)
-	return w.verdict()
+	err = w.verdict()
+	if err != nil {
+		w.relay.stdout.wipe()
+	}
+	return err
 }
 
 // segment is the file that all ranks inherit as descriptor 3; /dev/null holds
