@@ -34,6 +34,7 @@ type Device struct {
 	pool    *pool
 	vec     *vecKernels
 	gemm    sgemmer
+	packs   bool // attention multiplies by the own kernels, with operands packed once
 	mem     memory
 	rotary  rotaryTable
 	work    []workerScratch // one for each thread
@@ -61,6 +62,8 @@ func New(o Options) (kernels.Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	_, own := d.gemm.(ownBLAS)
+	d.packs = own || vec.gemm.fast
 	d.pool = newPool(o.Threads)
 	return d, nil
 }

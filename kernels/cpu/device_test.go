@@ -49,7 +49,7 @@ func TestOwnGemmSmall(t *testing.T) {
 				}
 			}
 			var w workerScratch
-			ownBLAS{&isa.gemm}.sgemm(&w, &product{ta, tb, m, n, k, .5, unsafe.Pointer(&a[0]), lda, unsafe.Pointer(&b[0]), ldb, 2, unsafe.Pointer(&c[0]), ldc})
+			ownBLAS{&isa.gemm}.sgemm(&w, &product{ta, tb, m, n, k, .5, unsafe.Pointer(&a[0]), lda, unsafe.Pointer(&b[0]), ldb, 2, unsafe.Pointer(&c[0]), ldc, false})
 			for i := range m {
 				for j := range n {
 					if d := math.Abs(float64(c[i*ldc+j]) - want[i*n+j]); !(d < 1e-4) {

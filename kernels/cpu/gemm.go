@@ -30,6 +30,8 @@ type product struct {
 	beta           float32
 	c              unsafe.Pointer
 	ldc            int
+	// leftAsIs lets the own kernels read A where it lies when its stride suits them.
+	leftAsIs bool
 }
 
 // workerScratch is the private memory of one thread.

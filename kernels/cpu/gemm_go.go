@@ -4,22 +4,22 @@ import "unsafe"
 
 // goGemm is the plain Go kernel: 2 × 4 sums are what fits the 15 registers that the
 // compiler has for floats on amd64.
-var goGemm = gemmKernel{mr: 2, nr: 4, kc: 256, mc: 128, nc: 1024, tile: tileGo, transpose: transposeGo}
+var goGemm = gemmKernel{mr: 2, nr: 4, kc: tileKC, mc: 128, nc: 1024, tile: tileGo, transpose: transposeGo}
 
-func tileGo(rows, cols, k int, a, b, c unsafe.Pointer, ldc int, alpha float32, accumulate, interleaved bool) {
-	const mrUp, ld = 8, 256 + aPad
+func tileGo(rows, cols, k int, a unsafe.Pointer, aStep int, b, c unsafe.Pointer, ldc int, alpha float32, accumulate bool) {
+	const ld = tileKC + aPad
 	var s [2][4]float32
 	vb := unsafe.Slice((*float32)(b), k*4)
 	if rows == 2 {
 		var p00, p01, p02, p03, p10, p11, p12, p13 float32
-		if interleaved {
-			va := unsafe.Slice((*float32)(a), (k-1)*mrUp+2)
+		if aStep != 0 {
+			va := unsafe.Slice((*float32)(a), (k-1)*aStep+2)
 			for ; len(vb) >= 4 && len(va) >= 2; vb = vb[4:] {
 				b0, b1, b2, b3 := vb[0], vb[1], vb[2], vb[3]
 				x, y := va[0], va[1]
 				p00, p01, p02, p03 = p00+x*b0, p01+x*b1, p02+x*b2, p03+x*b3
 				p10, p11, p12, p13 = p10+y*b0, p11+y*b1, p12+y*b2, p13+y*b3
-				va = va[min(mrUp, len(va)):]
+				va = va[min(aStep, len(va)):]
 			}
 		} else {
 			va := unsafe.Slice((*float32)(a), ld+k)
@@ -34,10 +34,7 @@ func tileGo(rows, cols, k int, a, b, c unsafe.Pointer, ldc int, alpha float32, a
 		}
 		s = [2][4]float32{{p00, p01, p02, p03}, {p10, p11, p12, p13}}
 	} else {
-		step := 1
-		if interleaved {
-			step = mrUp
-		}
+		step := max(1, aStep)
 		va := unsafe.Slice((*float32)(a), (k-1)*step+1)
 		for i := range k {
 			x := va[i*step]

@@ -2437,14 +2437,14 @@ done:
 	VZEROUPPER
 	RET
 
-// func tile1AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile1AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile1AVX2(SB), NOSPLIT, $0-56
+TEXT ·tile1AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
@@ -2495,9 +2495,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y4
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y4
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
@@ -2560,21 +2560,23 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT1AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT1AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT1AVX2(SB), NOSPLIT, $0-56
+TEXT ·tileT1AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -2584,22 +2586,25 @@ four:
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
+	ADDQ         DI, CX
 	VMOVUPS      64(DX), Y2
 	VMOVUPS      96(DX), Y3
-	VBROADCASTSS 32(CX), Y4
+	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Y2
 	VMOVUPS      160(DX), Y3
-	VBROADCASTSS 64(CX), Y4
+	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
+	ADDQ         DI, CX
 	VMOVUPS      192(DX), Y2
 	VMOVUPS      224(DX), Y3
-	VBROADCASTSS 96(CX), Y4
+	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         $0x00000080, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -2612,35 +2617,35 @@ one:
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         $0x00000020, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y4
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y4
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y2
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Y2
 	VFMADD213PS  Y2, Y4, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y2
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y2
 	VFMADD213PS  Y2, Y4, Y1
-	VMOVUPS      Y1, 32(DI)
+	VMOVUPS      Y1, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Y4, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y4, Y1, Y1
-	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y1, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -2664,33 +2669,33 @@ part:
 	VMOVUPS     (DX)(SI*4), Y3
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y5, Y2
+	MOVQ        BX, R8
+	VMASKMOVPS  (R8), Y5, Y2
 	VFMADD213PS Y2, Y4, Y0
-	VMASKMOVPS  Y0, Y5, (DI)
-	VMASKMOVPS  32(DI), Y3, Y2
+	VMASKMOVPS  Y0, Y5, (R8)
+	VMASKMOVPS  32(R8), Y3, Y2
 	VFMADD213PS Y2, Y4, Y1
-	VMASKMOVPS  Y1, Y3, 32(DI)
+	VMASKMOVPS  Y1, Y3, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       BX, R8
 	VMULPS     Y4, Y0, Y0
-	VMASKMOVPS Y0, Y5, (DI)
+	VMASKMOVPS Y0, Y5, (R8)
 	VMULPS     Y4, Y1, Y1
-	VMASKMOVPS Y1, Y3, 32(DI)
+	VMASKMOVPS Y1, Y3, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tile2AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile2AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile2AVX2(SB), NOSPLIT, $0-56
+TEXT ·tile2AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
@@ -2761,9 +2766,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y6
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y6
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
@@ -2850,26 +2855,28 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT2AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT2AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT2AVX2(SB), NOSPLIT, $0-56
+TEXT ·tileT2AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -2882,31 +2889,34 @@ four:
 	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
+	ADDQ         DI, CX
 	VMOVUPS      64(DX), Y4
 	VMOVUPS      96(DX), Y5
-	VBROADCASTSS 32(CX), Y6
+	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y6, Y4, Y0
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 36(CX), Y7
+	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Y4
 	VMOVUPS      160(DX), Y5
-	VBROADCASTSS 64(CX), Y6
+	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y6, Y4, Y0
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 68(CX), Y7
+	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
+	ADDQ         DI, CX
 	VMOVUPS      192(DX), Y4
 	VMOVUPS      224(DX), Y5
-	VBROADCASTSS 96(CX), Y6
+	VBROADCASTSS (CX), Y6
 	VFMADD231PS  Y6, Y4, Y0
 	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 100(CX), Y7
+	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	ADDQ         $0x00000080, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -2922,47 +2932,47 @@ one:
 	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	ADDQ         $0x00000020, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y6
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y6
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y4
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Y4
 	VFMADD213PS  Y4, Y6, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y4
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y4
 	VFMADD213PS  Y4, Y6, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y4
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y4
 	VFMADD213PS  Y4, Y6, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y4
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y4
 	VFMADD213PS  Y4, Y6, Y3
-	VMOVUPS      Y3, 32(DI)
+	VMOVUPS      Y3, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Y6, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y6, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y6, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y6, Y3, Y3
-	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y3, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -2986,45 +2996,45 @@ part:
 	VMOVUPS     (DX)(DI*4), Y5
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y7, Y4
+	MOVQ        BX, R8
+	VMASKMOVPS  (R8), Y7, Y4
 	VFMADD213PS Y4, Y6, Y0
-	VMASKMOVPS  Y0, Y7, (DI)
-	VMASKMOVPS  32(DI), Y5, Y4
+	VMASKMOVPS  Y0, Y7, (R8)
+	VMASKMOVPS  32(R8), Y5, Y4
 	VFMADD213PS Y4, Y6, Y1
-	VMASKMOVPS  Y1, Y5, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y7, Y4
+	VMASKMOVPS  Y1, Y5, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y7, Y4
 	VFMADD213PS Y4, Y6, Y2
-	VMASKMOVPS  Y2, Y7, (DI)
-	VMASKMOVPS  32(DI), Y5, Y4
+	VMASKMOVPS  Y2, Y7, (R8)
+	VMASKMOVPS  32(R8), Y5, Y4
 	VFMADD213PS Y4, Y6, Y3
-	VMASKMOVPS  Y3, Y5, 32(DI)
+	VMASKMOVPS  Y3, Y5, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       BX, R8
 	VMULPS     Y6, Y0, Y0
-	VMASKMOVPS Y0, Y7, (DI)
+	VMASKMOVPS Y0, Y7, (R8)
 	VMULPS     Y6, Y1, Y1
-	VMASKMOVPS Y1, Y5, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y5, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y6, Y2, Y2
-	VMASKMOVPS Y2, Y7, (DI)
+	VMASKMOVPS Y2, Y7, (R8)
 	VMULPS     Y6, Y3, Y3
-	VMASKMOVPS Y3, Y5, 32(DI)
+	VMASKMOVPS Y3, Y5, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tile3AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile3AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile3AVX2(SB), NOSPLIT, $0-56
+TEXT ·tile3AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
@@ -3115,9 +3125,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y8
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y8
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
@@ -3228,31 +3238,33 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT3AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT3AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT3AVX2(SB), NOSPLIT, $0-56
+TEXT ·tileT3AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -3268,40 +3280,43 @@ four:
 	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         DI, CX
 	VMOVUPS      64(DX), Y6
 	VMOVUPS      96(DX), Y7
-	VBROADCASTSS 32(CX), Y8
+	VBROADCASTSS (CX), Y8
 	VFMADD231PS  Y8, Y6, Y0
 	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS 36(CX), Y9
+	VBROADCASTSS 4(CX), Y9
 	VFMADD231PS  Y9, Y6, Y2
 	VFMADD231PS  Y9, Y7, Y3
-	VBROADCASTSS 40(CX), Y8
+	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Y6
 	VMOVUPS      160(DX), Y7
-	VBROADCASTSS 64(CX), Y8
+	VBROADCASTSS (CX), Y8
 	VFMADD231PS  Y8, Y6, Y0
 	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS 68(CX), Y9
+	VBROADCASTSS 4(CX), Y9
 	VFMADD231PS  Y9, Y6, Y2
 	VFMADD231PS  Y9, Y7, Y3
-	VBROADCASTSS 72(CX), Y8
+	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
+	ADDQ         DI, CX
 	VMOVUPS      192(DX), Y6
 	VMOVUPS      224(DX), Y7
-	VBROADCASTSS 96(CX), Y8
+	VBROADCASTSS (CX), Y8
 	VFMADD231PS  Y8, Y6, Y0
 	VFMADD231PS  Y8, Y7, Y1
-	VBROADCASTSS 100(CX), Y9
+	VBROADCASTSS 4(CX), Y9
 	VFMADD231PS  Y9, Y6, Y2
 	VFMADD231PS  Y9, Y7, Y3
-	VBROADCASTSS 104(CX), Y8
+	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         $0x00000080, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3320,59 +3335,59 @@ one:
 	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         $0x00000020, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y8
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y8
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y6
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Y6
 	VFMADD213PS  Y6, Y8, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y6
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y6
 	VFMADD213PS  Y6, Y8, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y6
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y6
 	VFMADD213PS  Y6, Y8, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y6
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y6
 	VFMADD213PS  Y6, Y8, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y6
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y6
 	VFMADD213PS  Y6, Y8, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y6
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y6
 	VFMADD213PS  Y6, Y8, Y5
-	VMOVUPS      Y5, 32(DI)
+	VMOVUPS      Y5, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Y8, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y8, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y8, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y8, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y8, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y8, Y5, Y5
-	VMOVUPS Y5, 32(DI)
+	VMOVUPS Y5, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -3396,57 +3411,57 @@ part:
 	VMOVUPS     (DX)(DI*4), Y7
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y9, Y6
+	MOVQ        BX, R8
+	VMASKMOVPS  (R8), Y9, Y6
 	VFMADD213PS Y6, Y8, Y0
-	VMASKMOVPS  Y0, Y9, (DI)
-	VMASKMOVPS  32(DI), Y7, Y6
+	VMASKMOVPS  Y0, Y9, (R8)
+	VMASKMOVPS  32(R8), Y7, Y6
 	VFMADD213PS Y6, Y8, Y1
-	VMASKMOVPS  Y1, Y7, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y9, Y6
+	VMASKMOVPS  Y1, Y7, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y9, Y6
 	VFMADD213PS Y6, Y8, Y2
-	VMASKMOVPS  Y2, Y9, (DI)
-	VMASKMOVPS  32(DI), Y7, Y6
+	VMASKMOVPS  Y2, Y9, (R8)
+	VMASKMOVPS  32(R8), Y7, Y6
 	VFMADD213PS Y6, Y8, Y3
-	VMASKMOVPS  Y3, Y7, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y9, Y6
+	VMASKMOVPS  Y3, Y7, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y9, Y6
 	VFMADD213PS Y6, Y8, Y4
-	VMASKMOVPS  Y4, Y9, (DI)
-	VMASKMOVPS  32(DI), Y7, Y6
+	VMASKMOVPS  Y4, Y9, (R8)
+	VMASKMOVPS  32(R8), Y7, Y6
 	VFMADD213PS Y6, Y8, Y5
-	VMASKMOVPS  Y5, Y7, 32(DI)
+	VMASKMOVPS  Y5, Y7, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       BX, R8
 	VMULPS     Y8, Y0, Y0
-	VMASKMOVPS Y0, Y9, (DI)
+	VMASKMOVPS Y0, Y9, (R8)
 	VMULPS     Y8, Y1, Y1
-	VMASKMOVPS Y1, Y7, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y7, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y8, Y2, Y2
-	VMASKMOVPS Y2, Y9, (DI)
+	VMASKMOVPS Y2, Y9, (R8)
 	VMULPS     Y8, Y3, Y3
-	VMASKMOVPS Y3, Y7, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y7, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y8, Y4, Y4
-	VMASKMOVPS Y4, Y9, (DI)
+	VMASKMOVPS Y4, Y9, (R8)
 	VMULPS     Y8, Y5, Y5
-	VMASKMOVPS Y5, Y7, 32(DI)
+	VMASKMOVPS Y5, Y7, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tile4AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile4AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile4AVX2(SB), NOSPLIT, $0-56
+TEXT ·tile4AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
@@ -3557,9 +3572,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y10
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y10
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
@@ -3694,15 +3709,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT4AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT4AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT4AVX2(SB), NOSPLIT, $0-56
+TEXT ·tileT4AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -3711,19 +3728,19 @@ TEXT ·tileT4AVX2(SB), NOSPLIT, $0-56
 	VXORPS     Y5, Y5, Y5
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -3742,49 +3759,52 @@ four:
 	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
+	ADDQ         DI, CX
 	VMOVUPS      64(DX), Y8
 	VMOVUPS      96(DX), Y9
-	VBROADCASTSS 32(CX), Y10
+	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS 36(CX), Y11
+	VBROADCASTSS 4(CX), Y11
 	VFMADD231PS  Y11, Y8, Y2
 	VFMADD231PS  Y11, Y9, Y3
-	VBROADCASTSS 40(CX), Y10
+	VBROADCASTSS 8(CX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS 44(CX), Y11
+	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Y8
 	VMOVUPS      160(DX), Y9
-	VBROADCASTSS 64(CX), Y10
+	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS 68(CX), Y11
+	VBROADCASTSS 4(CX), Y11
 	VFMADD231PS  Y11, Y8, Y2
 	VFMADD231PS  Y11, Y9, Y3
-	VBROADCASTSS 72(CX), Y10
+	VBROADCASTSS 8(CX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS 76(CX), Y11
+	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
+	ADDQ         DI, CX
 	VMOVUPS      192(DX), Y8
 	VMOVUPS      224(DX), Y9
-	VBROADCASTSS 96(CX), Y10
+	VBROADCASTSS (CX), Y10
 	VFMADD231PS  Y10, Y8, Y0
 	VFMADD231PS  Y10, Y9, Y1
-	VBROADCASTSS 100(CX), Y11
+	VBROADCASTSS 4(CX), Y11
 	VFMADD231PS  Y11, Y8, Y2
 	VFMADD231PS  Y11, Y9, Y3
-	VBROADCASTSS 104(CX), Y10
+	VBROADCASTSS 8(CX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VFMADD231PS  Y10, Y9, Y5
-	VBROADCASTSS 108(CX), Y11
+	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         $0x00000080, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3806,71 +3826,71 @@ one:
 	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         $0x00000020, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y10
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y10
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y8
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y8
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y8
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y5
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y8
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y6
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y7
-	VMOVUPS      Y7, 32(DI)
+	VMOVUPS      Y7, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Y10, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y10, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y10, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y10, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y10, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y10, Y5, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y5, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y10, Y6, Y6
-	VMOVUPS Y6, (DI)
+	VMOVUPS Y6, (R8)
 	VMULPS  Y10, Y7, Y7
-	VMOVUPS Y7, 32(DI)
+	VMOVUPS Y7, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -3894,69 +3914,69 @@ part:
 	VMOVUPS     (DX)(DI*4), Y9
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	MOVQ        BX, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y0
-	VMASKMOVPS  Y0, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y0, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y1
-	VMASKMOVPS  Y1, Y9, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	VMASKMOVPS  Y1, Y9, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y2
-	VMASKMOVPS  Y2, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y2, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y3
-	VMASKMOVPS  Y3, Y9, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	VMASKMOVPS  Y3, Y9, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y4
-	VMASKMOVPS  Y4, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y4, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y5
-	VMASKMOVPS  Y5, Y9, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	VMASKMOVPS  Y5, Y9, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y6
-	VMASKMOVPS  Y6, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y6, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y7
-	VMASKMOVPS  Y7, Y9, 32(DI)
+	VMASKMOVPS  Y7, Y9, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       BX, R8
 	VMULPS     Y10, Y0, Y0
-	VMASKMOVPS Y0, Y11, (DI)
+	VMASKMOVPS Y0, Y11, (R8)
 	VMULPS     Y10, Y1, Y1
-	VMASKMOVPS Y1, Y9, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y9, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y10, Y2, Y2
-	VMASKMOVPS Y2, Y11, (DI)
+	VMASKMOVPS Y2, Y11, (R8)
 	VMULPS     Y10, Y3, Y3
-	VMASKMOVPS Y3, Y9, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y9, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y10, Y4, Y4
-	VMASKMOVPS Y4, Y11, (DI)
+	VMASKMOVPS Y4, Y11, (R8)
 	VMULPS     Y10, Y5, Y5
-	VMASKMOVPS Y5, Y9, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y5, Y9, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y10, Y6, Y6
-	VMASKMOVPS Y6, Y11, (DI)
+	VMASKMOVPS Y6, Y11, (R8)
 	VMULPS     Y10, Y7, Y7
-	VMASKMOVPS Y7, Y9, 32(DI)
+	VMASKMOVPS Y7, Y9, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tile5AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile5AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile5AVX2(SB), NOSPLIT, $0-56
+TEXT ·tile5AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
@@ -4087,9 +4107,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y12
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y12
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
@@ -4248,15 +4268,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT5AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT5AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT5AVX2(SB), NOSPLIT, $0-56
+TEXT ·tileT5AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -4267,22 +4289,22 @@ TEXT ·tileT5AVX2(SB), NOSPLIT, $0-56
 	VXORPS     Y7, Y7, Y7
 	VXORPS     Y8, Y8, Y8
 	VXORPS     Y9, Y9, Y9
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -4304,58 +4326,61 @@ four:
 	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
+	ADDQ         DI, CX
 	VMOVUPS      64(DX), Y10
 	VMOVUPS      96(DX), Y11
-	VBROADCASTSS 32(CX), Y12
+	VBROADCASTSS (CX), Y12
 	VFMADD231PS  Y12, Y10, Y0
 	VFMADD231PS  Y12, Y11, Y1
-	VBROADCASTSS 36(CX), Y13
+	VBROADCASTSS 4(CX), Y13
 	VFMADD231PS  Y13, Y10, Y2
 	VFMADD231PS  Y13, Y11, Y3
-	VBROADCASTSS 40(CX), Y12
+	VBROADCASTSS 8(CX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VFMADD231PS  Y12, Y11, Y5
-	VBROADCASTSS 44(CX), Y13
+	VBROADCASTSS 12(CX), Y13
 	VFMADD231PS  Y13, Y10, Y6
 	VFMADD231PS  Y13, Y11, Y7
-	VBROADCASTSS 48(CX), Y12
+	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Y10
 	VMOVUPS      160(DX), Y11
-	VBROADCASTSS 64(CX), Y12
+	VBROADCASTSS (CX), Y12
 	VFMADD231PS  Y12, Y10, Y0
 	VFMADD231PS  Y12, Y11, Y1
-	VBROADCASTSS 68(CX), Y13
+	VBROADCASTSS 4(CX), Y13
 	VFMADD231PS  Y13, Y10, Y2
 	VFMADD231PS  Y13, Y11, Y3
-	VBROADCASTSS 72(CX), Y12
+	VBROADCASTSS 8(CX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VFMADD231PS  Y12, Y11, Y5
-	VBROADCASTSS 76(CX), Y13
+	VBROADCASTSS 12(CX), Y13
 	VFMADD231PS  Y13, Y10, Y6
 	VFMADD231PS  Y13, Y11, Y7
-	VBROADCASTSS 80(CX), Y12
+	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
+	ADDQ         DI, CX
 	VMOVUPS      192(DX), Y10
 	VMOVUPS      224(DX), Y11
-	VBROADCASTSS 96(CX), Y12
+	VBROADCASTSS (CX), Y12
 	VFMADD231PS  Y12, Y10, Y0
 	VFMADD231PS  Y12, Y11, Y1
-	VBROADCASTSS 100(CX), Y13
+	VBROADCASTSS 4(CX), Y13
 	VFMADD231PS  Y13, Y10, Y2
 	VFMADD231PS  Y13, Y11, Y3
-	VBROADCASTSS 104(CX), Y12
+	VBROADCASTSS 8(CX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VFMADD231PS  Y12, Y11, Y5
-	VBROADCASTSS 108(CX), Y13
+	VBROADCASTSS 12(CX), Y13
 	VFMADD231PS  Y13, Y10, Y6
 	VFMADD231PS  Y13, Y11, Y7
-	VBROADCASTSS 112(CX), Y12
+	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
-	ADDQ         $0x00000080, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -4380,83 +4405,83 @@ one:
 	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
-	ADDQ         $0x00000020, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y12
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y12
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y10
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y5
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y6
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y7
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y8
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y8, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y9
-	VMOVUPS      Y9, 32(DI)
+	VMOVUPS      Y9, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Y12, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y12, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y12, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y12, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y12, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y12, Y5, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y5, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y12, Y6, Y6
-	VMOVUPS Y6, (DI)
+	VMOVUPS Y6, (R8)
 	VMULPS  Y12, Y7, Y7
-	VMOVUPS Y7, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y7, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y12, Y8, Y8
-	VMOVUPS Y8, (DI)
+	VMOVUPS Y8, (R8)
 	VMULPS  Y12, Y9, Y9
-	VMOVUPS Y9, 32(DI)
+	VMOVUPS Y9, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -4480,81 +4505,81 @@ part:
 	VMOVUPS     (DX)(DI*4), Y11
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	MOVQ        BX, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y0
-	VMASKMOVPS  Y0, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y0, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y1
-	VMASKMOVPS  Y1, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y1, Y11, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y2
-	VMASKMOVPS  Y2, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y2, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y3
-	VMASKMOVPS  Y3, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y3, Y11, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y4
-	VMASKMOVPS  Y4, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y4, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y5
-	VMASKMOVPS  Y5, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y5, Y11, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y6
-	VMASKMOVPS  Y6, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y6, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y7
-	VMASKMOVPS  Y7, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y7, Y11, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y8
-	VMASKMOVPS  Y8, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y8, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y9
-	VMASKMOVPS  Y9, Y11, 32(DI)
+	VMASKMOVPS  Y9, Y11, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       BX, R8
 	VMULPS     Y12, Y0, Y0
-	VMASKMOVPS Y0, Y13, (DI)
+	VMASKMOVPS Y0, Y13, (R8)
 	VMULPS     Y12, Y1, Y1
-	VMASKMOVPS Y1, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y11, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y12, Y2, Y2
-	VMASKMOVPS Y2, Y13, (DI)
+	VMASKMOVPS Y2, Y13, (R8)
 	VMULPS     Y12, Y3, Y3
-	VMASKMOVPS Y3, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y11, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y12, Y4, Y4
-	VMASKMOVPS Y4, Y13, (DI)
+	VMASKMOVPS Y4, Y13, (R8)
 	VMULPS     Y12, Y5, Y5
-	VMASKMOVPS Y5, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y5, Y11, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y12, Y6, Y6
-	VMASKMOVPS Y6, Y13, (DI)
+	VMASKMOVPS Y6, Y13, (R8)
 	VMULPS     Y12, Y7, Y7
-	VMASKMOVPS Y7, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y7, Y11, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y12, Y8, Y8
-	VMASKMOVPS Y8, Y13, (DI)
+	VMASKMOVPS Y8, Y13, (R8)
 	VMULPS     Y12, Y9, Y9
-	VMASKMOVPS Y9, Y11, 32(DI)
+	VMASKMOVPS Y9, Y11, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tile6AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile6AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile6AVX2(SB), NOSPLIT, $0-56
+TEXT ·tile6AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
@@ -4705,9 +4730,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y14
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y14
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
@@ -4890,15 +4915,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT6AVX2(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT6AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT6AVX2(SB), NOSPLIT, $0-56
+TEXT ·tileT6AVX2(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -4911,25 +4938,25 @@ TEXT ·tileT6AVX2(SB), NOSPLIT, $0-56
 	VXORPS     Y9, Y9, Y9
 	VXORPS     Y10, Y10, Y10
 	VXORPS     Y11, Y11, Y11
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 63(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -4954,67 +4981,70 @@ four:
 	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
+	ADDQ         DI, CX
 	VMOVUPS      64(DX), Y12
 	VMOVUPS      96(DX), Y13
-	VBROADCASTSS 32(CX), Y14
+	VBROADCASTSS (CX), Y14
 	VFMADD231PS  Y14, Y12, Y0
 	VFMADD231PS  Y14, Y13, Y1
-	VBROADCASTSS 36(CX), Y15
+	VBROADCASTSS 4(CX), Y15
 	VFMADD231PS  Y15, Y12, Y2
 	VFMADD231PS  Y15, Y13, Y3
-	VBROADCASTSS 40(CX), Y14
+	VBROADCASTSS 8(CX), Y14
 	VFMADD231PS  Y14, Y12, Y4
 	VFMADD231PS  Y14, Y13, Y5
-	VBROADCASTSS 44(CX), Y15
+	VBROADCASTSS 12(CX), Y15
 	VFMADD231PS  Y15, Y12, Y6
 	VFMADD231PS  Y15, Y13, Y7
-	VBROADCASTSS 48(CX), Y14
+	VBROADCASTSS 16(CX), Y14
 	VFMADD231PS  Y14, Y12, Y8
 	VFMADD231PS  Y14, Y13, Y9
-	VBROADCASTSS 52(CX), Y15
+	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Y12
 	VMOVUPS      160(DX), Y13
-	VBROADCASTSS 64(CX), Y14
+	VBROADCASTSS (CX), Y14
 	VFMADD231PS  Y14, Y12, Y0
 	VFMADD231PS  Y14, Y13, Y1
-	VBROADCASTSS 68(CX), Y15
+	VBROADCASTSS 4(CX), Y15
 	VFMADD231PS  Y15, Y12, Y2
 	VFMADD231PS  Y15, Y13, Y3
-	VBROADCASTSS 72(CX), Y14
+	VBROADCASTSS 8(CX), Y14
 	VFMADD231PS  Y14, Y12, Y4
 	VFMADD231PS  Y14, Y13, Y5
-	VBROADCASTSS 76(CX), Y15
+	VBROADCASTSS 12(CX), Y15
 	VFMADD231PS  Y15, Y12, Y6
 	VFMADD231PS  Y15, Y13, Y7
-	VBROADCASTSS 80(CX), Y14
+	VBROADCASTSS 16(CX), Y14
 	VFMADD231PS  Y14, Y12, Y8
 	VFMADD231PS  Y14, Y13, Y9
-	VBROADCASTSS 84(CX), Y15
+	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
+	ADDQ         DI, CX
 	VMOVUPS      192(DX), Y12
 	VMOVUPS      224(DX), Y13
-	VBROADCASTSS 96(CX), Y14
+	VBROADCASTSS (CX), Y14
 	VFMADD231PS  Y14, Y12, Y0
 	VFMADD231PS  Y14, Y13, Y1
-	VBROADCASTSS 100(CX), Y15
+	VBROADCASTSS 4(CX), Y15
 	VFMADD231PS  Y15, Y12, Y2
 	VFMADD231PS  Y15, Y13, Y3
-	VBROADCASTSS 104(CX), Y14
+	VBROADCASTSS 8(CX), Y14
 	VFMADD231PS  Y14, Y12, Y4
 	VFMADD231PS  Y14, Y13, Y5
-	VBROADCASTSS 108(CX), Y15
+	VBROADCASTSS 12(CX), Y15
 	VFMADD231PS  Y15, Y12, Y6
 	VFMADD231PS  Y15, Y13, Y7
-	VBROADCASTSS 112(CX), Y14
+	VBROADCASTSS 16(CX), Y14
 	VFMADD231PS  Y14, Y12, Y8
 	VFMADD231PS  Y14, Y13, Y9
-	VBROADCASTSS 116(CX), Y15
+	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	ADDQ         $0x00000080, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -5042,95 +5072,95 @@ one:
 	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	ADDQ         $0x00000020, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Y14
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Y14
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y12
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y5
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y6
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y7
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y8
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y8, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y9
-	VMOVUPS      Y9, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y10
-	VMOVUPS      Y10, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y10, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y11
-	VMOVUPS      Y11, 32(DI)
+	VMOVUPS      Y11, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Y14, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y14, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y14, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y14, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y14, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y14, Y5, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y5, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y14, Y6, Y6
-	VMOVUPS Y6, (DI)
+	VMOVUPS Y6, (R8)
 	VMULPS  Y14, Y7, Y7
-	VMOVUPS Y7, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y7, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y14, Y8, Y8
-	VMOVUPS Y8, (DI)
+	VMOVUPS Y8, (R8)
 	VMULPS  Y14, Y9, Y9
-	VMOVUPS Y9, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y9, 32(R8)
+	ADDQ    SI, R8
 	VMULPS  Y14, Y10, Y10
-	VMOVUPS Y10, (DI)
+	VMOVUPS Y10, (R8)
 	VMULPS  Y14, Y11, Y11
-	VMOVUPS Y11, 32(DI)
+	VMOVUPS Y11, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -5154,81 +5184,81 @@ part:
 	VMOVUPS     (DX)(DI*4), Y13
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	MOVQ        BX, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y0
-	VMASKMOVPS  Y0, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y0, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y1
-	VMASKMOVPS  Y1, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y1, Y13, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y2
-	VMASKMOVPS  Y2, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y2, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y3
-	VMASKMOVPS  Y3, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y3, Y13, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y4
-	VMASKMOVPS  Y4, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y4, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y5
-	VMASKMOVPS  Y5, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y5, Y13, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y6
-	VMASKMOVPS  Y6, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y6, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y7
-	VMASKMOVPS  Y7, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y7, Y13, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y8
-	VMASKMOVPS  Y8, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y8, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y9
-	VMASKMOVPS  Y9, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y9, Y13, 32(R8)
+	ADDQ        SI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y10
-	VMASKMOVPS  Y10, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y10, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y11
-	VMASKMOVPS  Y11, Y13, 32(DI)
+	VMASKMOVPS  Y11, Y13, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       BX, R8
 	VMULPS     Y14, Y0, Y0
-	VMASKMOVPS Y0, Y15, (DI)
+	VMASKMOVPS Y0, Y15, (R8)
 	VMULPS     Y14, Y1, Y1
-	VMASKMOVPS Y1, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y13, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y14, Y2, Y2
-	VMASKMOVPS Y2, Y15, (DI)
+	VMASKMOVPS Y2, Y15, (R8)
 	VMULPS     Y14, Y3, Y3
-	VMASKMOVPS Y3, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y13, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y14, Y4, Y4
-	VMASKMOVPS Y4, Y15, (DI)
+	VMASKMOVPS Y4, Y15, (R8)
 	VMULPS     Y14, Y5, Y5
-	VMASKMOVPS Y5, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y5, Y13, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y14, Y6, Y6
-	VMASKMOVPS Y6, Y15, (DI)
+	VMASKMOVPS Y6, Y15, (R8)
 	VMULPS     Y14, Y7, Y7
-	VMASKMOVPS Y7, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y7, Y13, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y14, Y8, Y8
-	VMASKMOVPS Y8, Y15, (DI)
+	VMASKMOVPS Y8, Y15, (R8)
 	VMULPS     Y14, Y9, Y9
-	VMASKMOVPS Y9, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y9, Y13, 32(R8)
+	ADDQ       SI, R8
 	VMULPS     Y14, Y10, Y10
-	VMASKMOVPS Y10, Y15, (DI)
+	VMASKMOVPS Y10, Y15, (R8)
 	VMULPS     Y14, Y11, Y11
-	VMASKMOVPS Y11, Y13, 32(DI)
+	VMASKMOVPS Y11, Y13, 32(R8)
 	VZEROUPPER
 	RET

@@ -2298,14 +2298,14 @@ done:
 	VZEROUPPER
 	RET
 
-// func tile1AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile1AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile1AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile1AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -2356,9 +2356,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z4
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z4
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -2409,21 +2409,23 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT1AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT1AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT1AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT1AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -2433,22 +2435,25 @@ four:
 	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z4, Z2, Z0
 	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z2
 	VMOVUPS      192(DX), Z3
-	VBROADCASTSS 64(CX), Z4
+	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z4, Z2, Z0
 	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z2
 	VMOVUPS      320(DX), Z3
-	VBROADCASTSS 128(CX), Z4
+	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z4, Z2, Z0
 	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z2
 	VMOVUPS      448(DX), Z3
-	VBROADCASTSS 192(CX), Z4
+	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z4, Z2, Z0
 	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -2461,35 +2466,35 @@ one:
 	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z4, Z2, Z0
 	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z4
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z4
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z2
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z2
 	VFMADD213PS  Z2, Z4, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z2
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z2
 	VFMADD213PS  Z2, Z4, Z1
-	VMOVUPS      Z1, 64(DI)
+	VMOVUPS      Z1, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z4, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z4, Z1, Z1
-	VMOVUPS Z1, 64(DI)
+	VMOVUPS Z1, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -2501,33 +2506,33 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z2
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z2
 	VFMADD213PS Z2, Z4, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z2
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z2
 	VFMADD213PS Z2, Z4, Z1
-	VMOVUPS     Z1, K2, 64(DI)
+	VMOVUPS     Z1, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z4, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z4, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
+	VMOVUPS Z1, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile2AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile2AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile2AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile2AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -2598,9 +2603,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z6
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z6
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -2675,26 +2680,28 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT2AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT2AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT2AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT2AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -2707,31 +2714,34 @@ four:
 	VBROADCASTSS 4(CX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z4
 	VMOVUPS      192(DX), Z5
-	VBROADCASTSS 64(CX), Z6
+	VBROADCASTSS (CX), Z6
 	VFMADD231PS  Z6, Z4, Z0
 	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 68(CX), Z6
+	VBROADCASTSS 4(CX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z4
 	VMOVUPS      320(DX), Z5
-	VBROADCASTSS 128(CX), Z6
+	VBROADCASTSS (CX), Z6
 	VFMADD231PS  Z6, Z4, Z0
 	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 132(CX), Z6
+	VBROADCASTSS 4(CX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z4
 	VMOVUPS      448(DX), Z5
-	VBROADCASTSS 192(CX), Z6
+	VBROADCASTSS (CX), Z6
 	VFMADD231PS  Z6, Z4, Z0
 	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 196(CX), Z6
+	VBROADCASTSS 4(CX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -2747,47 +2757,47 @@ one:
 	VBROADCASTSS 4(CX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z6
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z6
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z4
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z4
 	VFMADD213PS  Z4, Z6, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z4
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z4
 	VFMADD213PS  Z4, Z6, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z4
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z4
 	VFMADD213PS  Z4, Z6, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z4
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z4
 	VFMADD213PS  Z4, Z6, Z3
-	VMOVUPS      Z3, 64(DI)
+	VMOVUPS      Z3, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z6, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z6, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z6, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z6, Z3, Z3
-	VMOVUPS Z3, 64(DI)
+	VMOVUPS Z3, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -2799,45 +2809,45 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z4
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z4
 	VFMADD213PS Z4, Z6, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z4
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z4
 	VFMADD213PS Z4, Z6, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z4
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z4
 	VFMADD213PS Z4, Z6, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z4
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z4
 	VFMADD213PS Z4, Z6, Z3
-	VMOVUPS     Z3, K2, 64(DI)
+	VMOVUPS     Z3, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z6, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z6, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z6, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z6, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
+	VMOVUPS Z3, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile3AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile3AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile3AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile3AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -2928,9 +2938,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z8
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z8
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -3029,31 +3039,33 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT3AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT3AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT3AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT3AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -3069,40 +3081,43 @@ four:
 	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z6
 	VMOVUPS      192(DX), Z7
-	VBROADCASTSS 64(CX), Z8
+	VBROADCASTSS (CX), Z8
 	VFMADD231PS  Z8, Z6, Z0
 	VFMADD231PS  Z8, Z7, Z1
-	VBROADCASTSS 68(CX), Z8
+	VBROADCASTSS 4(CX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VFMADD231PS  Z8, Z7, Z3
-	VBROADCASTSS 72(CX), Z8
+	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z6
 	VMOVUPS      320(DX), Z7
-	VBROADCASTSS 128(CX), Z8
+	VBROADCASTSS (CX), Z8
 	VFMADD231PS  Z8, Z6, Z0
 	VFMADD231PS  Z8, Z7, Z1
-	VBROADCASTSS 132(CX), Z8
+	VBROADCASTSS 4(CX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VFMADD231PS  Z8, Z7, Z3
-	VBROADCASTSS 136(CX), Z8
+	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z6
 	VMOVUPS      448(DX), Z7
-	VBROADCASTSS 192(CX), Z8
+	VBROADCASTSS (CX), Z8
 	VFMADD231PS  Z8, Z6, Z0
 	VFMADD231PS  Z8, Z7, Z1
-	VBROADCASTSS 196(CX), Z8
+	VBROADCASTSS 4(CX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VFMADD231PS  Z8, Z7, Z3
-	VBROADCASTSS 200(CX), Z8
+	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3121,59 +3136,59 @@ one:
 	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z8
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z8
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z6
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z6
 	VFMADD213PS  Z6, Z8, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z6
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z6
 	VFMADD213PS  Z6, Z8, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z6
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z6
 	VFMADD213PS  Z6, Z8, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z6
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z6
 	VFMADD213PS  Z6, Z8, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z6
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z6
 	VFMADD213PS  Z6, Z8, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z6
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z6
 	VFMADD213PS  Z6, Z8, Z5
-	VMOVUPS      Z5, 64(DI)
+	VMOVUPS      Z5, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z8, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z8, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z8, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z8, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z8, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z8, Z5, Z5
-	VMOVUPS Z5, 64(DI)
+	VMOVUPS Z5, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -3185,57 +3200,57 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z6
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z6
 	VFMADD213PS Z6, Z8, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z6
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z6
 	VFMADD213PS Z6, Z8, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z6
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z6
 	VFMADD213PS Z6, Z8, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z6
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z6
 	VFMADD213PS Z6, Z8, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z6
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z6
 	VFMADD213PS Z6, Z8, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z6
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z6
 	VFMADD213PS Z6, Z8, Z5
-	VMOVUPS     Z5, K2, 64(DI)
+	VMOVUPS     Z5, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z8, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z8, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z8, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z8, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z8, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z8, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
+	VMOVUPS Z5, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile4AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile4AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile4AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile4AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -3346,9 +3361,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z10
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z10
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -3471,15 +3486,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT4AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT4AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT4AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT4AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -3488,19 +3505,19 @@ TEXT ·tileT4AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -3519,49 +3536,52 @@ four:
 	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z8
 	VMOVUPS      192(DX), Z9
-	VBROADCASTSS 64(CX), Z10
+	VBROADCASTSS (CX), Z10
 	VFMADD231PS  Z10, Z8, Z0
 	VFMADD231PS  Z10, Z9, Z1
-	VBROADCASTSS 68(CX), Z10
+	VBROADCASTSS 4(CX), Z10
 	VFMADD231PS  Z10, Z8, Z2
 	VFMADD231PS  Z10, Z9, Z3
-	VBROADCASTSS 72(CX), Z10
+	VBROADCASTSS 8(CX), Z10
 	VFMADD231PS  Z10, Z8, Z4
 	VFMADD231PS  Z10, Z9, Z5
-	VBROADCASTSS 76(CX), Z10
+	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z8
 	VMOVUPS      320(DX), Z9
-	VBROADCASTSS 128(CX), Z10
+	VBROADCASTSS (CX), Z10
 	VFMADD231PS  Z10, Z8, Z0
 	VFMADD231PS  Z10, Z9, Z1
-	VBROADCASTSS 132(CX), Z10
+	VBROADCASTSS 4(CX), Z10
 	VFMADD231PS  Z10, Z8, Z2
 	VFMADD231PS  Z10, Z9, Z3
-	VBROADCASTSS 136(CX), Z10
+	VBROADCASTSS 8(CX), Z10
 	VFMADD231PS  Z10, Z8, Z4
 	VFMADD231PS  Z10, Z9, Z5
-	VBROADCASTSS 140(CX), Z10
+	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z8
 	VMOVUPS      448(DX), Z9
-	VBROADCASTSS 192(CX), Z10
+	VBROADCASTSS (CX), Z10
 	VFMADD231PS  Z10, Z8, Z0
 	VFMADD231PS  Z10, Z9, Z1
-	VBROADCASTSS 196(CX), Z10
+	VBROADCASTSS 4(CX), Z10
 	VFMADD231PS  Z10, Z8, Z2
 	VFMADD231PS  Z10, Z9, Z3
-	VBROADCASTSS 200(CX), Z10
+	VBROADCASTSS 8(CX), Z10
 	VFMADD231PS  Z10, Z8, Z4
 	VFMADD231PS  Z10, Z9, Z5
-	VBROADCASTSS 204(CX), Z10
+	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3583,71 +3603,71 @@ one:
 	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z10
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z10
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z8
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z8
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z8
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z8
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z7
-	VMOVUPS      Z7, 64(DI)
+	VMOVUPS      Z7, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z10, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z10, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z10, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z10, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z10, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z10, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z10, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z10, Z7, Z7
-	VMOVUPS Z7, 64(DI)
+	VMOVUPS Z7, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -3659,69 +3679,69 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z7
-	VMOVUPS     Z7, K2, 64(DI)
+	VMOVUPS     Z7, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z10, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z10, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z10, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z10, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z10, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z10, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z10, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z10, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
+	VMOVUPS Z7, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile5AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile5AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile5AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile5AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -3852,9 +3872,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z12
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z12
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -4001,15 +4021,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT5AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT5AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT5AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT5AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -4020,22 +4042,22 @@ TEXT ·tileT5AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z7, Z7, Z7
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -4057,58 +4079,61 @@ four:
 	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z10
 	VMOVUPS      192(DX), Z11
-	VBROADCASTSS 64(CX), Z12
+	VBROADCASTSS (CX), Z12
 	VFMADD231PS  Z12, Z10, Z0
 	VFMADD231PS  Z12, Z11, Z1
-	VBROADCASTSS 68(CX), Z12
+	VBROADCASTSS 4(CX), Z12
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS 72(CX), Z12
+	VBROADCASTSS 8(CX), Z12
 	VFMADD231PS  Z12, Z10, Z4
 	VFMADD231PS  Z12, Z11, Z5
-	VBROADCASTSS 76(CX), Z12
+	VBROADCASTSS 12(CX), Z12
 	VFMADD231PS  Z12, Z10, Z6
 	VFMADD231PS  Z12, Z11, Z7
-	VBROADCASTSS 80(CX), Z12
+	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z10
 	VMOVUPS      320(DX), Z11
-	VBROADCASTSS 128(CX), Z12
+	VBROADCASTSS (CX), Z12
 	VFMADD231PS  Z12, Z10, Z0
 	VFMADD231PS  Z12, Z11, Z1
-	VBROADCASTSS 132(CX), Z12
+	VBROADCASTSS 4(CX), Z12
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS 136(CX), Z12
+	VBROADCASTSS 8(CX), Z12
 	VFMADD231PS  Z12, Z10, Z4
 	VFMADD231PS  Z12, Z11, Z5
-	VBROADCASTSS 140(CX), Z12
+	VBROADCASTSS 12(CX), Z12
 	VFMADD231PS  Z12, Z10, Z6
 	VFMADD231PS  Z12, Z11, Z7
-	VBROADCASTSS 144(CX), Z12
+	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z10
 	VMOVUPS      448(DX), Z11
-	VBROADCASTSS 192(CX), Z12
+	VBROADCASTSS (CX), Z12
 	VFMADD231PS  Z12, Z10, Z0
 	VFMADD231PS  Z12, Z11, Z1
-	VBROADCASTSS 196(CX), Z12
+	VBROADCASTSS 4(CX), Z12
 	VFMADD231PS  Z12, Z10, Z2
 	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS 200(CX), Z12
+	VBROADCASTSS 8(CX), Z12
 	VFMADD231PS  Z12, Z10, Z4
 	VFMADD231PS  Z12, Z11, Z5
-	VBROADCASTSS 204(CX), Z12
+	VBROADCASTSS 12(CX), Z12
 	VFMADD231PS  Z12, Z10, Z6
 	VFMADD231PS  Z12, Z11, Z7
-	VBROADCASTSS 208(CX), Z12
+	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -4133,83 +4158,83 @@ one:
 	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z12
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z12
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z10
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z9
-	VMOVUPS      Z9, 64(DI)
+	VMOVUPS      Z9, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z12, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z12, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z12, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z12, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z12, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z12, Z9, Z9
-	VMOVUPS Z9, 64(DI)
+	VMOVUPS Z9, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -4221,81 +4246,81 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z9
-	VMOVUPS     Z9, K2, 64(DI)
+	VMOVUPS     Z9, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z12, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z12, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z12, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z12, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z12, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z12, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z12, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
+	VMOVUPS Z9, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile6AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile6AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile6AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile6AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -4446,9 +4471,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z14
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z14
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -4619,15 +4644,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT6AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT6AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT6AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT6AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -4640,25 +4667,25 @@ TEXT ·tileT6AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -4683,67 +4710,70 @@ four:
 	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z12
 	VMOVUPS      192(DX), Z13
-	VBROADCASTSS 64(CX), Z14
+	VBROADCASTSS (CX), Z14
 	VFMADD231PS  Z14, Z12, Z0
 	VFMADD231PS  Z14, Z13, Z1
-	VBROADCASTSS 68(CX), Z14
+	VBROADCASTSS 4(CX), Z14
 	VFMADD231PS  Z14, Z12, Z2
 	VFMADD231PS  Z14, Z13, Z3
-	VBROADCASTSS 72(CX), Z14
+	VBROADCASTSS 8(CX), Z14
 	VFMADD231PS  Z14, Z12, Z4
 	VFMADD231PS  Z14, Z13, Z5
-	VBROADCASTSS 76(CX), Z14
+	VBROADCASTSS 12(CX), Z14
 	VFMADD231PS  Z14, Z12, Z6
 	VFMADD231PS  Z14, Z13, Z7
-	VBROADCASTSS 80(CX), Z14
+	VBROADCASTSS 16(CX), Z14
 	VFMADD231PS  Z14, Z12, Z8
 	VFMADD231PS  Z14, Z13, Z9
-	VBROADCASTSS 84(CX), Z14
+	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z12
 	VMOVUPS      320(DX), Z13
-	VBROADCASTSS 128(CX), Z14
+	VBROADCASTSS (CX), Z14
 	VFMADD231PS  Z14, Z12, Z0
 	VFMADD231PS  Z14, Z13, Z1
-	VBROADCASTSS 132(CX), Z14
+	VBROADCASTSS 4(CX), Z14
 	VFMADD231PS  Z14, Z12, Z2
 	VFMADD231PS  Z14, Z13, Z3
-	VBROADCASTSS 136(CX), Z14
+	VBROADCASTSS 8(CX), Z14
 	VFMADD231PS  Z14, Z12, Z4
 	VFMADD231PS  Z14, Z13, Z5
-	VBROADCASTSS 140(CX), Z14
+	VBROADCASTSS 12(CX), Z14
 	VFMADD231PS  Z14, Z12, Z6
 	VFMADD231PS  Z14, Z13, Z7
-	VBROADCASTSS 144(CX), Z14
+	VBROADCASTSS 16(CX), Z14
 	VFMADD231PS  Z14, Z12, Z8
 	VFMADD231PS  Z14, Z13, Z9
-	VBROADCASTSS 148(CX), Z14
+	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z12
 	VMOVUPS      448(DX), Z13
-	VBROADCASTSS 192(CX), Z14
+	VBROADCASTSS (CX), Z14
 	VFMADD231PS  Z14, Z12, Z0
 	VFMADD231PS  Z14, Z13, Z1
-	VBROADCASTSS 196(CX), Z14
+	VBROADCASTSS 4(CX), Z14
 	VFMADD231PS  Z14, Z12, Z2
 	VFMADD231PS  Z14, Z13, Z3
-	VBROADCASTSS 200(CX), Z14
+	VBROADCASTSS 8(CX), Z14
 	VFMADD231PS  Z14, Z12, Z4
 	VFMADD231PS  Z14, Z13, Z5
-	VBROADCASTSS 204(CX), Z14
+	VBROADCASTSS 12(CX), Z14
 	VFMADD231PS  Z14, Z12, Z6
 	VFMADD231PS  Z14, Z13, Z7
-	VBROADCASTSS 208(CX), Z14
+	VBROADCASTSS 16(CX), Z14
 	VFMADD231PS  Z14, Z12, Z8
 	VFMADD231PS  Z14, Z13, Z9
-	VBROADCASTSS 212(CX), Z14
+	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -4771,95 +4801,95 @@ one:
 	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z14
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z14
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z12
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z11
-	VMOVUPS      Z11, 64(DI)
+	VMOVUPS      Z11, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z14, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z14, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z14, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z14, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z14, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z14, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z14, Z11, Z11
-	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z11, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -4871,93 +4901,93 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z11
-	VMOVUPS     Z11, K2, 64(DI)
+	VMOVUPS     Z11, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z14, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z14, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z14, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z14, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z14, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z14, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z14, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z14, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
+	VMOVUPS Z11, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile7AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile7AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile7AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile7AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -5128,9 +5158,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z16
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z16
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -5325,15 +5355,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT7AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT7AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT7AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT7AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -5348,28 +5380,28 @@ TEXT ·tileT7AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z11, Z11, Z11
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -5397,76 +5429,79 @@ four:
 	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z14
 	VMOVUPS      192(DX), Z15
-	VBROADCASTSS 64(CX), Z16
+	VBROADCASTSS (CX), Z16
 	VFMADD231PS  Z16, Z14, Z0
 	VFMADD231PS  Z16, Z15, Z1
-	VBROADCASTSS 68(CX), Z16
+	VBROADCASTSS 4(CX), Z16
 	VFMADD231PS  Z16, Z14, Z2
 	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS 72(CX), Z16
+	VBROADCASTSS 8(CX), Z16
 	VFMADD231PS  Z16, Z14, Z4
 	VFMADD231PS  Z16, Z15, Z5
-	VBROADCASTSS 76(CX), Z16
+	VBROADCASTSS 12(CX), Z16
 	VFMADD231PS  Z16, Z14, Z6
 	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS 80(CX), Z16
+	VBROADCASTSS 16(CX), Z16
 	VFMADD231PS  Z16, Z14, Z8
 	VFMADD231PS  Z16, Z15, Z9
-	VBROADCASTSS 84(CX), Z16
+	VBROADCASTSS 20(CX), Z16
 	VFMADD231PS  Z16, Z14, Z10
 	VFMADD231PS  Z16, Z15, Z11
-	VBROADCASTSS 88(CX), Z16
+	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z14
 	VMOVUPS      320(DX), Z15
-	VBROADCASTSS 128(CX), Z16
+	VBROADCASTSS (CX), Z16
 	VFMADD231PS  Z16, Z14, Z0
 	VFMADD231PS  Z16, Z15, Z1
-	VBROADCASTSS 132(CX), Z16
+	VBROADCASTSS 4(CX), Z16
 	VFMADD231PS  Z16, Z14, Z2
 	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS 136(CX), Z16
+	VBROADCASTSS 8(CX), Z16
 	VFMADD231PS  Z16, Z14, Z4
 	VFMADD231PS  Z16, Z15, Z5
-	VBROADCASTSS 140(CX), Z16
+	VBROADCASTSS 12(CX), Z16
 	VFMADD231PS  Z16, Z14, Z6
 	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS 144(CX), Z16
+	VBROADCASTSS 16(CX), Z16
 	VFMADD231PS  Z16, Z14, Z8
 	VFMADD231PS  Z16, Z15, Z9
-	VBROADCASTSS 148(CX), Z16
+	VBROADCASTSS 20(CX), Z16
 	VFMADD231PS  Z16, Z14, Z10
 	VFMADD231PS  Z16, Z15, Z11
-	VBROADCASTSS 152(CX), Z16
+	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z14
 	VMOVUPS      448(DX), Z15
-	VBROADCASTSS 192(CX), Z16
+	VBROADCASTSS (CX), Z16
 	VFMADD231PS  Z16, Z14, Z0
 	VFMADD231PS  Z16, Z15, Z1
-	VBROADCASTSS 196(CX), Z16
+	VBROADCASTSS 4(CX), Z16
 	VFMADD231PS  Z16, Z14, Z2
 	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS 200(CX), Z16
+	VBROADCASTSS 8(CX), Z16
 	VFMADD231PS  Z16, Z14, Z4
 	VFMADD231PS  Z16, Z15, Z5
-	VBROADCASTSS 204(CX), Z16
+	VBROADCASTSS 12(CX), Z16
 	VFMADD231PS  Z16, Z14, Z6
 	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS 208(CX), Z16
+	VBROADCASTSS 16(CX), Z16
 	VFMADD231PS  Z16, Z14, Z8
 	VFMADD231PS  Z16, Z15, Z9
-	VBROADCASTSS 212(CX), Z16
+	VBROADCASTSS 20(CX), Z16
 	VFMADD231PS  Z16, Z14, Z10
 	VFMADD231PS  Z16, Z15, Z11
-	VBROADCASTSS 216(CX), Z16
+	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -5497,107 +5532,107 @@ one:
 	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z16
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z16
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z14
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z13
-	VMOVUPS      Z13, 64(DI)
+	VMOVUPS      Z13, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z16, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z16, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z16, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z16, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z16, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z16, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z16, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z16, Z13, Z13
-	VMOVUPS Z13, 64(DI)
+	VMOVUPS Z13, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -5609,105 +5644,105 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z13
-	VMOVUPS     Z13, K2, 64(DI)
+	VMOVUPS     Z13, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z16, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z16, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z16, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z16, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z16, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z16, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z16, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z16, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z16, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
+	VMOVUPS Z13, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile8AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile8AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile8AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile8AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -5898,9 +5933,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z18
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z18
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -6119,15 +6154,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT8AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT8AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT8AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT8AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -6144,31 +6181,31 @@ TEXT ·tileT8AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z13, Z13, Z13
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -6199,85 +6236,88 @@ four:
 	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z16
 	VMOVUPS      192(DX), Z17
-	VBROADCASTSS 64(CX), Z18
+	VBROADCASTSS (CX), Z18
 	VFMADD231PS  Z18, Z16, Z0
 	VFMADD231PS  Z18, Z17, Z1
-	VBROADCASTSS 68(CX), Z18
+	VBROADCASTSS 4(CX), Z18
 	VFMADD231PS  Z18, Z16, Z2
 	VFMADD231PS  Z18, Z17, Z3
-	VBROADCASTSS 72(CX), Z18
+	VBROADCASTSS 8(CX), Z18
 	VFMADD231PS  Z18, Z16, Z4
 	VFMADD231PS  Z18, Z17, Z5
-	VBROADCASTSS 76(CX), Z18
+	VBROADCASTSS 12(CX), Z18
 	VFMADD231PS  Z18, Z16, Z6
 	VFMADD231PS  Z18, Z17, Z7
-	VBROADCASTSS 80(CX), Z18
+	VBROADCASTSS 16(CX), Z18
 	VFMADD231PS  Z18, Z16, Z8
 	VFMADD231PS  Z18, Z17, Z9
-	VBROADCASTSS 84(CX), Z18
+	VBROADCASTSS 20(CX), Z18
 	VFMADD231PS  Z18, Z16, Z10
 	VFMADD231PS  Z18, Z17, Z11
-	VBROADCASTSS 88(CX), Z18
+	VBROADCASTSS 24(CX), Z18
 	VFMADD231PS  Z18, Z16, Z12
 	VFMADD231PS  Z18, Z17, Z13
-	VBROADCASTSS 92(CX), Z18
+	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z16
 	VMOVUPS      320(DX), Z17
-	VBROADCASTSS 128(CX), Z18
+	VBROADCASTSS (CX), Z18
 	VFMADD231PS  Z18, Z16, Z0
 	VFMADD231PS  Z18, Z17, Z1
-	VBROADCASTSS 132(CX), Z18
+	VBROADCASTSS 4(CX), Z18
 	VFMADD231PS  Z18, Z16, Z2
 	VFMADD231PS  Z18, Z17, Z3
-	VBROADCASTSS 136(CX), Z18
+	VBROADCASTSS 8(CX), Z18
 	VFMADD231PS  Z18, Z16, Z4
 	VFMADD231PS  Z18, Z17, Z5
-	VBROADCASTSS 140(CX), Z18
+	VBROADCASTSS 12(CX), Z18
 	VFMADD231PS  Z18, Z16, Z6
 	VFMADD231PS  Z18, Z17, Z7
-	VBROADCASTSS 144(CX), Z18
+	VBROADCASTSS 16(CX), Z18
 	VFMADD231PS  Z18, Z16, Z8
 	VFMADD231PS  Z18, Z17, Z9
-	VBROADCASTSS 148(CX), Z18
+	VBROADCASTSS 20(CX), Z18
 	VFMADD231PS  Z18, Z16, Z10
 	VFMADD231PS  Z18, Z17, Z11
-	VBROADCASTSS 152(CX), Z18
+	VBROADCASTSS 24(CX), Z18
 	VFMADD231PS  Z18, Z16, Z12
 	VFMADD231PS  Z18, Z17, Z13
-	VBROADCASTSS 156(CX), Z18
+	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z16
 	VMOVUPS      448(DX), Z17
-	VBROADCASTSS 192(CX), Z18
+	VBROADCASTSS (CX), Z18
 	VFMADD231PS  Z18, Z16, Z0
 	VFMADD231PS  Z18, Z17, Z1
-	VBROADCASTSS 196(CX), Z18
+	VBROADCASTSS 4(CX), Z18
 	VFMADD231PS  Z18, Z16, Z2
 	VFMADD231PS  Z18, Z17, Z3
-	VBROADCASTSS 200(CX), Z18
+	VBROADCASTSS 8(CX), Z18
 	VFMADD231PS  Z18, Z16, Z4
 	VFMADD231PS  Z18, Z17, Z5
-	VBROADCASTSS 204(CX), Z18
+	VBROADCASTSS 12(CX), Z18
 	VFMADD231PS  Z18, Z16, Z6
 	VFMADD231PS  Z18, Z17, Z7
-	VBROADCASTSS 208(CX), Z18
+	VBROADCASTSS 16(CX), Z18
 	VFMADD231PS  Z18, Z16, Z8
 	VFMADD231PS  Z18, Z17, Z9
-	VBROADCASTSS 212(CX), Z18
+	VBROADCASTSS 20(CX), Z18
 	VFMADD231PS  Z18, Z16, Z10
 	VFMADD231PS  Z18, Z17, Z11
-	VBROADCASTSS 216(CX), Z18
+	VBROADCASTSS 24(CX), Z18
 	VFMADD231PS  Z18, Z16, Z12
 	VFMADD231PS  Z18, Z17, Z13
-	VBROADCASTSS 220(CX), Z18
+	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -6311,119 +6351,119 @@ one:
 	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z18
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z18
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z16
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z15
-	VMOVUPS      Z15, 64(DI)
+	VMOVUPS      Z15, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z18, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z18, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z18, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z18, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z18, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z18, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z18, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z18, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z18, Z15, Z15
-	VMOVUPS Z15, 64(DI)
+	VMOVUPS Z15, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -6435,117 +6475,117 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z15
-	VMOVUPS     Z15, K2, 64(DI)
+	VMOVUPS     Z15, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z18, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z18, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z18, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z18, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z18, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z18, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z18, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z18, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z18, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z18, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
+	VMOVUPS Z15, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile9AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile9AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile9AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile9AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -6756,9 +6796,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z20
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z20
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -7001,15 +7041,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT9AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT9AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT9AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT9AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -7028,34 +7070,34 @@ TEXT ·tileT9AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z15, Z15, Z15
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -7089,94 +7131,97 @@ four:
 	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z18
 	VMOVUPS      192(DX), Z19
-	VBROADCASTSS 64(CX), Z20
+	VBROADCASTSS (CX), Z20
 	VFMADD231PS  Z20, Z18, Z0
 	VFMADD231PS  Z20, Z19, Z1
-	VBROADCASTSS 68(CX), Z20
+	VBROADCASTSS 4(CX), Z20
 	VFMADD231PS  Z20, Z18, Z2
 	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS 72(CX), Z20
+	VBROADCASTSS 8(CX), Z20
 	VFMADD231PS  Z20, Z18, Z4
 	VFMADD231PS  Z20, Z19, Z5
-	VBROADCASTSS 76(CX), Z20
+	VBROADCASTSS 12(CX), Z20
 	VFMADD231PS  Z20, Z18, Z6
 	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS 80(CX), Z20
+	VBROADCASTSS 16(CX), Z20
 	VFMADD231PS  Z20, Z18, Z8
 	VFMADD231PS  Z20, Z19, Z9
-	VBROADCASTSS 84(CX), Z20
+	VBROADCASTSS 20(CX), Z20
 	VFMADD231PS  Z20, Z18, Z10
 	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS 88(CX), Z20
+	VBROADCASTSS 24(CX), Z20
 	VFMADD231PS  Z20, Z18, Z12
 	VFMADD231PS  Z20, Z19, Z13
-	VBROADCASTSS 92(CX), Z20
+	VBROADCASTSS 28(CX), Z20
 	VFMADD231PS  Z20, Z18, Z14
 	VFMADD231PS  Z20, Z19, Z15
-	VBROADCASTSS 96(CX), Z20
+	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z18
 	VMOVUPS      320(DX), Z19
-	VBROADCASTSS 128(CX), Z20
+	VBROADCASTSS (CX), Z20
 	VFMADD231PS  Z20, Z18, Z0
 	VFMADD231PS  Z20, Z19, Z1
-	VBROADCASTSS 132(CX), Z20
+	VBROADCASTSS 4(CX), Z20
 	VFMADD231PS  Z20, Z18, Z2
 	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS 136(CX), Z20
+	VBROADCASTSS 8(CX), Z20
 	VFMADD231PS  Z20, Z18, Z4
 	VFMADD231PS  Z20, Z19, Z5
-	VBROADCASTSS 140(CX), Z20
+	VBROADCASTSS 12(CX), Z20
 	VFMADD231PS  Z20, Z18, Z6
 	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS 144(CX), Z20
+	VBROADCASTSS 16(CX), Z20
 	VFMADD231PS  Z20, Z18, Z8
 	VFMADD231PS  Z20, Z19, Z9
-	VBROADCASTSS 148(CX), Z20
+	VBROADCASTSS 20(CX), Z20
 	VFMADD231PS  Z20, Z18, Z10
 	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS 152(CX), Z20
+	VBROADCASTSS 24(CX), Z20
 	VFMADD231PS  Z20, Z18, Z12
 	VFMADD231PS  Z20, Z19, Z13
-	VBROADCASTSS 156(CX), Z20
+	VBROADCASTSS 28(CX), Z20
 	VFMADD231PS  Z20, Z18, Z14
 	VFMADD231PS  Z20, Z19, Z15
-	VBROADCASTSS 160(CX), Z20
+	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z18
 	VMOVUPS      448(DX), Z19
-	VBROADCASTSS 192(CX), Z20
+	VBROADCASTSS (CX), Z20
 	VFMADD231PS  Z20, Z18, Z0
 	VFMADD231PS  Z20, Z19, Z1
-	VBROADCASTSS 196(CX), Z20
+	VBROADCASTSS 4(CX), Z20
 	VFMADD231PS  Z20, Z18, Z2
 	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS 200(CX), Z20
+	VBROADCASTSS 8(CX), Z20
 	VFMADD231PS  Z20, Z18, Z4
 	VFMADD231PS  Z20, Z19, Z5
-	VBROADCASTSS 204(CX), Z20
+	VBROADCASTSS 12(CX), Z20
 	VFMADD231PS  Z20, Z18, Z6
 	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS 208(CX), Z20
+	VBROADCASTSS 16(CX), Z20
 	VFMADD231PS  Z20, Z18, Z8
 	VFMADD231PS  Z20, Z19, Z9
-	VBROADCASTSS 212(CX), Z20
+	VBROADCASTSS 20(CX), Z20
 	VFMADD231PS  Z20, Z18, Z10
 	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS 216(CX), Z20
+	VBROADCASTSS 24(CX), Z20
 	VFMADD231PS  Z20, Z18, Z12
 	VFMADD231PS  Z20, Z19, Z13
-	VBROADCASTSS 220(CX), Z20
+	VBROADCASTSS 28(CX), Z20
 	VFMADD231PS  Z20, Z18, Z14
 	VFMADD231PS  Z20, Z19, Z15
-	VBROADCASTSS 224(CX), Z20
+	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -7213,131 +7258,131 @@ one:
 	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z20
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z20
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z18
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z17
-	VMOVUPS      Z17, 64(DI)
+	VMOVUPS      Z17, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z20, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z20, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z20, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z20, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z20, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z20, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z20, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z20, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z20, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z20, Z17, Z17
-	VMOVUPS Z17, 64(DI)
+	VMOVUPS Z17, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -7349,129 +7394,129 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z17
-	VMOVUPS     Z17, K2, 64(DI)
+	VMOVUPS     Z17, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z20, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z20, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z20, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z20, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z20, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z20, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z20, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z20, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z20, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z20, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z20, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
+	VMOVUPS Z17, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile10AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile10AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile10AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile10AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -7702,9 +7747,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z22
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z22
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -7971,15 +8016,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT10AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT10AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT10AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT10AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -8000,37 +8047,37 @@ TEXT ·tileT10AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z17, Z17, Z17
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -8067,103 +8114,106 @@ four:
 	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z20
 	VMOVUPS      192(DX), Z21
-	VBROADCASTSS 64(CX), Z22
+	VBROADCASTSS (CX), Z22
 	VFMADD231PS  Z22, Z20, Z0
 	VFMADD231PS  Z22, Z21, Z1
-	VBROADCASTSS 68(CX), Z22
+	VBROADCASTSS 4(CX), Z22
 	VFMADD231PS  Z22, Z20, Z2
 	VFMADD231PS  Z22, Z21, Z3
-	VBROADCASTSS 72(CX), Z22
+	VBROADCASTSS 8(CX), Z22
 	VFMADD231PS  Z22, Z20, Z4
 	VFMADD231PS  Z22, Z21, Z5
-	VBROADCASTSS 76(CX), Z22
+	VBROADCASTSS 12(CX), Z22
 	VFMADD231PS  Z22, Z20, Z6
 	VFMADD231PS  Z22, Z21, Z7
-	VBROADCASTSS 80(CX), Z22
+	VBROADCASTSS 16(CX), Z22
 	VFMADD231PS  Z22, Z20, Z8
 	VFMADD231PS  Z22, Z21, Z9
-	VBROADCASTSS 84(CX), Z22
+	VBROADCASTSS 20(CX), Z22
 	VFMADD231PS  Z22, Z20, Z10
 	VFMADD231PS  Z22, Z21, Z11
-	VBROADCASTSS 88(CX), Z22
+	VBROADCASTSS 24(CX), Z22
 	VFMADD231PS  Z22, Z20, Z12
 	VFMADD231PS  Z22, Z21, Z13
-	VBROADCASTSS 92(CX), Z22
+	VBROADCASTSS 28(CX), Z22
 	VFMADD231PS  Z22, Z20, Z14
 	VFMADD231PS  Z22, Z21, Z15
-	VBROADCASTSS 96(CX), Z22
+	VBROADCASTSS 32(CX), Z22
 	VFMADD231PS  Z22, Z20, Z16
 	VFMADD231PS  Z22, Z21, Z17
-	VBROADCASTSS 100(CX), Z22
+	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z20
 	VMOVUPS      320(DX), Z21
-	VBROADCASTSS 128(CX), Z22
+	VBROADCASTSS (CX), Z22
 	VFMADD231PS  Z22, Z20, Z0
 	VFMADD231PS  Z22, Z21, Z1
-	VBROADCASTSS 132(CX), Z22
+	VBROADCASTSS 4(CX), Z22
 	VFMADD231PS  Z22, Z20, Z2
 	VFMADD231PS  Z22, Z21, Z3
-	VBROADCASTSS 136(CX), Z22
+	VBROADCASTSS 8(CX), Z22
 	VFMADD231PS  Z22, Z20, Z4
 	VFMADD231PS  Z22, Z21, Z5
-	VBROADCASTSS 140(CX), Z22
+	VBROADCASTSS 12(CX), Z22
 	VFMADD231PS  Z22, Z20, Z6
 	VFMADD231PS  Z22, Z21, Z7
-	VBROADCASTSS 144(CX), Z22
+	VBROADCASTSS 16(CX), Z22
 	VFMADD231PS  Z22, Z20, Z8
 	VFMADD231PS  Z22, Z21, Z9
-	VBROADCASTSS 148(CX), Z22
+	VBROADCASTSS 20(CX), Z22
 	VFMADD231PS  Z22, Z20, Z10
 	VFMADD231PS  Z22, Z21, Z11
-	VBROADCASTSS 152(CX), Z22
+	VBROADCASTSS 24(CX), Z22
 	VFMADD231PS  Z22, Z20, Z12
 	VFMADD231PS  Z22, Z21, Z13
-	VBROADCASTSS 156(CX), Z22
+	VBROADCASTSS 28(CX), Z22
 	VFMADD231PS  Z22, Z20, Z14
 	VFMADD231PS  Z22, Z21, Z15
-	VBROADCASTSS 160(CX), Z22
+	VBROADCASTSS 32(CX), Z22
 	VFMADD231PS  Z22, Z20, Z16
 	VFMADD231PS  Z22, Z21, Z17
-	VBROADCASTSS 164(CX), Z22
+	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z20
 	VMOVUPS      448(DX), Z21
-	VBROADCASTSS 192(CX), Z22
+	VBROADCASTSS (CX), Z22
 	VFMADD231PS  Z22, Z20, Z0
 	VFMADD231PS  Z22, Z21, Z1
-	VBROADCASTSS 196(CX), Z22
+	VBROADCASTSS 4(CX), Z22
 	VFMADD231PS  Z22, Z20, Z2
 	VFMADD231PS  Z22, Z21, Z3
-	VBROADCASTSS 200(CX), Z22
+	VBROADCASTSS 8(CX), Z22
 	VFMADD231PS  Z22, Z20, Z4
 	VFMADD231PS  Z22, Z21, Z5
-	VBROADCASTSS 204(CX), Z22
+	VBROADCASTSS 12(CX), Z22
 	VFMADD231PS  Z22, Z20, Z6
 	VFMADD231PS  Z22, Z21, Z7
-	VBROADCASTSS 208(CX), Z22
+	VBROADCASTSS 16(CX), Z22
 	VFMADD231PS  Z22, Z20, Z8
 	VFMADD231PS  Z22, Z21, Z9
-	VBROADCASTSS 212(CX), Z22
+	VBROADCASTSS 20(CX), Z22
 	VFMADD231PS  Z22, Z20, Z10
 	VFMADD231PS  Z22, Z21, Z11
-	VBROADCASTSS 216(CX), Z22
+	VBROADCASTSS 24(CX), Z22
 	VFMADD231PS  Z22, Z20, Z12
 	VFMADD231PS  Z22, Z21, Z13
-	VBROADCASTSS 220(CX), Z22
+	VBROADCASTSS 28(CX), Z22
 	VFMADD231PS  Z22, Z20, Z14
 	VFMADD231PS  Z22, Z21, Z15
-	VBROADCASTSS 224(CX), Z22
+	VBROADCASTSS 32(CX), Z22
 	VFMADD231PS  Z22, Z20, Z16
 	VFMADD231PS  Z22, Z21, Z17
-	VBROADCASTSS 228(CX), Z22
+	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -8203,143 +8253,143 @@ one:
 	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z22
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z22
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z20
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z19
-	VMOVUPS      Z19, 64(DI)
+	VMOVUPS      Z19, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z22, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z22, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z22, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z22, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z22, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z22, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z22, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z22, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z22, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z22, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z22, Z19, Z19
-	VMOVUPS Z19, 64(DI)
+	VMOVUPS Z19, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -8351,141 +8401,141 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z19
-	VMOVUPS     Z19, K2, 64(DI)
+	VMOVUPS     Z19, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z22, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z22, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z22, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z22, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z22, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z22, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z22, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z22, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z22, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z22, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z22, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z22, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
+	VMOVUPS Z19, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile11AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile11AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile11AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile11AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -8736,9 +8786,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z24
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z24
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -9029,15 +9079,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT11AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT11AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT11AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT11AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -9060,40 +9112,40 @@ TEXT ·tileT11AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z19, Z19, Z19
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -9133,112 +9185,115 @@ four:
 	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z22
 	VMOVUPS      192(DX), Z23
-	VBROADCASTSS 64(CX), Z24
+	VBROADCASTSS (CX), Z24
 	VFMADD231PS  Z24, Z22, Z0
 	VFMADD231PS  Z24, Z23, Z1
-	VBROADCASTSS 68(CX), Z24
+	VBROADCASTSS 4(CX), Z24
 	VFMADD231PS  Z24, Z22, Z2
 	VFMADD231PS  Z24, Z23, Z3
-	VBROADCASTSS 72(CX), Z24
+	VBROADCASTSS 8(CX), Z24
 	VFMADD231PS  Z24, Z22, Z4
 	VFMADD231PS  Z24, Z23, Z5
-	VBROADCASTSS 76(CX), Z24
+	VBROADCASTSS 12(CX), Z24
 	VFMADD231PS  Z24, Z22, Z6
 	VFMADD231PS  Z24, Z23, Z7
-	VBROADCASTSS 80(CX), Z24
+	VBROADCASTSS 16(CX), Z24
 	VFMADD231PS  Z24, Z22, Z8
 	VFMADD231PS  Z24, Z23, Z9
-	VBROADCASTSS 84(CX), Z24
+	VBROADCASTSS 20(CX), Z24
 	VFMADD231PS  Z24, Z22, Z10
 	VFMADD231PS  Z24, Z23, Z11
-	VBROADCASTSS 88(CX), Z24
+	VBROADCASTSS 24(CX), Z24
 	VFMADD231PS  Z24, Z22, Z12
 	VFMADD231PS  Z24, Z23, Z13
-	VBROADCASTSS 92(CX), Z24
+	VBROADCASTSS 28(CX), Z24
 	VFMADD231PS  Z24, Z22, Z14
 	VFMADD231PS  Z24, Z23, Z15
-	VBROADCASTSS 96(CX), Z24
+	VBROADCASTSS 32(CX), Z24
 	VFMADD231PS  Z24, Z22, Z16
 	VFMADD231PS  Z24, Z23, Z17
-	VBROADCASTSS 100(CX), Z24
+	VBROADCASTSS 36(CX), Z24
 	VFMADD231PS  Z24, Z22, Z18
 	VFMADD231PS  Z24, Z23, Z19
-	VBROADCASTSS 104(CX), Z24
+	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z22
 	VMOVUPS      320(DX), Z23
-	VBROADCASTSS 128(CX), Z24
+	VBROADCASTSS (CX), Z24
 	VFMADD231PS  Z24, Z22, Z0
 	VFMADD231PS  Z24, Z23, Z1
-	VBROADCASTSS 132(CX), Z24
+	VBROADCASTSS 4(CX), Z24
 	VFMADD231PS  Z24, Z22, Z2
 	VFMADD231PS  Z24, Z23, Z3
-	VBROADCASTSS 136(CX), Z24
+	VBROADCASTSS 8(CX), Z24
 	VFMADD231PS  Z24, Z22, Z4
 	VFMADD231PS  Z24, Z23, Z5
-	VBROADCASTSS 140(CX), Z24
+	VBROADCASTSS 12(CX), Z24
 	VFMADD231PS  Z24, Z22, Z6
 	VFMADD231PS  Z24, Z23, Z7
-	VBROADCASTSS 144(CX), Z24
+	VBROADCASTSS 16(CX), Z24
 	VFMADD231PS  Z24, Z22, Z8
 	VFMADD231PS  Z24, Z23, Z9
-	VBROADCASTSS 148(CX), Z24
+	VBROADCASTSS 20(CX), Z24
 	VFMADD231PS  Z24, Z22, Z10
 	VFMADD231PS  Z24, Z23, Z11
-	VBROADCASTSS 152(CX), Z24
+	VBROADCASTSS 24(CX), Z24
 	VFMADD231PS  Z24, Z22, Z12
 	VFMADD231PS  Z24, Z23, Z13
-	VBROADCASTSS 156(CX), Z24
+	VBROADCASTSS 28(CX), Z24
 	VFMADD231PS  Z24, Z22, Z14
 	VFMADD231PS  Z24, Z23, Z15
-	VBROADCASTSS 160(CX), Z24
+	VBROADCASTSS 32(CX), Z24
 	VFMADD231PS  Z24, Z22, Z16
 	VFMADD231PS  Z24, Z23, Z17
-	VBROADCASTSS 164(CX), Z24
+	VBROADCASTSS 36(CX), Z24
 	VFMADD231PS  Z24, Z22, Z18
 	VFMADD231PS  Z24, Z23, Z19
-	VBROADCASTSS 168(CX), Z24
+	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z22
 	VMOVUPS      448(DX), Z23
-	VBROADCASTSS 192(CX), Z24
+	VBROADCASTSS (CX), Z24
 	VFMADD231PS  Z24, Z22, Z0
 	VFMADD231PS  Z24, Z23, Z1
-	VBROADCASTSS 196(CX), Z24
+	VBROADCASTSS 4(CX), Z24
 	VFMADD231PS  Z24, Z22, Z2
 	VFMADD231PS  Z24, Z23, Z3
-	VBROADCASTSS 200(CX), Z24
+	VBROADCASTSS 8(CX), Z24
 	VFMADD231PS  Z24, Z22, Z4
 	VFMADD231PS  Z24, Z23, Z5
-	VBROADCASTSS 204(CX), Z24
+	VBROADCASTSS 12(CX), Z24
 	VFMADD231PS  Z24, Z22, Z6
 	VFMADD231PS  Z24, Z23, Z7
-	VBROADCASTSS 208(CX), Z24
+	VBROADCASTSS 16(CX), Z24
 	VFMADD231PS  Z24, Z22, Z8
 	VFMADD231PS  Z24, Z23, Z9
-	VBROADCASTSS 212(CX), Z24
+	VBROADCASTSS 20(CX), Z24
 	VFMADD231PS  Z24, Z22, Z10
 	VFMADD231PS  Z24, Z23, Z11
-	VBROADCASTSS 216(CX), Z24
+	VBROADCASTSS 24(CX), Z24
 	VFMADD231PS  Z24, Z22, Z12
 	VFMADD231PS  Z24, Z23, Z13
-	VBROADCASTSS 220(CX), Z24
+	VBROADCASTSS 28(CX), Z24
 	VFMADD231PS  Z24, Z22, Z14
 	VFMADD231PS  Z24, Z23, Z15
-	VBROADCASTSS 224(CX), Z24
+	VBROADCASTSS 32(CX), Z24
 	VFMADD231PS  Z24, Z22, Z16
 	VFMADD231PS  Z24, Z23, Z17
-	VBROADCASTSS 228(CX), Z24
+	VBROADCASTSS 36(CX), Z24
 	VFMADD231PS  Z24, Z22, Z18
 	VFMADD231PS  Z24, Z23, Z19
-	VBROADCASTSS 232(CX), Z24
+	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -9281,155 +9336,155 @@ one:
 	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z24
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z24
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z22
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z21
-	VMOVUPS      Z21, 64(DI)
+	VMOVUPS      Z21, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z24, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z24, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z24, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z24, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z24, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z24, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z24, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z24, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z24, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z24, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z24, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z24, Z21, Z21
-	VMOVUPS Z21, 64(DI)
+	VMOVUPS Z21, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -9441,153 +9496,153 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z21
-	VMOVUPS     Z21, K2, 64(DI)
+	VMOVUPS     Z21, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z24, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z24, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z24, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z24, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z24, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z24, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z24, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z24, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z24, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z24, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z24, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z24, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z24, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
+	VMOVUPS Z21, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile12AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile12AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile12AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile12AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -9858,9 +9913,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z26
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z26
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -10175,15 +10230,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT12AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT12AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT12AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT12AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -10208,43 +10265,43 @@ TEXT ·tileT12AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z21, Z21, Z21
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -10287,121 +10344,124 @@ four:
 	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      192(DX), Z25
-	VBROADCASTSS 64(CX), Z26
+	VBROADCASTSS (CX), Z26
 	VFMADD231PS  Z26, Z24, Z0
 	VFMADD231PS  Z26, Z25, Z1
-	VBROADCASTSS 68(CX), Z26
+	VBROADCASTSS 4(CX), Z26
 	VFMADD231PS  Z26, Z24, Z2
 	VFMADD231PS  Z26, Z25, Z3
-	VBROADCASTSS 72(CX), Z26
+	VBROADCASTSS 8(CX), Z26
 	VFMADD231PS  Z26, Z24, Z4
 	VFMADD231PS  Z26, Z25, Z5
-	VBROADCASTSS 76(CX), Z26
+	VBROADCASTSS 12(CX), Z26
 	VFMADD231PS  Z26, Z24, Z6
 	VFMADD231PS  Z26, Z25, Z7
-	VBROADCASTSS 80(CX), Z26
+	VBROADCASTSS 16(CX), Z26
 	VFMADD231PS  Z26, Z24, Z8
 	VFMADD231PS  Z26, Z25, Z9
-	VBROADCASTSS 84(CX), Z26
+	VBROADCASTSS 20(CX), Z26
 	VFMADD231PS  Z26, Z24, Z10
 	VFMADD231PS  Z26, Z25, Z11
-	VBROADCASTSS 88(CX), Z26
+	VBROADCASTSS 24(CX), Z26
 	VFMADD231PS  Z26, Z24, Z12
 	VFMADD231PS  Z26, Z25, Z13
-	VBROADCASTSS 92(CX), Z26
+	VBROADCASTSS 28(CX), Z26
 	VFMADD231PS  Z26, Z24, Z14
 	VFMADD231PS  Z26, Z25, Z15
-	VBROADCASTSS 96(CX), Z26
+	VBROADCASTSS 32(CX), Z26
 	VFMADD231PS  Z26, Z24, Z16
 	VFMADD231PS  Z26, Z25, Z17
-	VBROADCASTSS 100(CX), Z26
+	VBROADCASTSS 36(CX), Z26
 	VFMADD231PS  Z26, Z24, Z18
 	VFMADD231PS  Z26, Z25, Z19
-	VBROADCASTSS 104(CX), Z26
+	VBROADCASTSS 40(CX), Z26
 	VFMADD231PS  Z26, Z24, Z20
 	VFMADD231PS  Z26, Z25, Z21
-	VBROADCASTSS 108(CX), Z26
+	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z24
 	VMOVUPS      320(DX), Z25
-	VBROADCASTSS 128(CX), Z26
+	VBROADCASTSS (CX), Z26
 	VFMADD231PS  Z26, Z24, Z0
 	VFMADD231PS  Z26, Z25, Z1
-	VBROADCASTSS 132(CX), Z26
+	VBROADCASTSS 4(CX), Z26
 	VFMADD231PS  Z26, Z24, Z2
 	VFMADD231PS  Z26, Z25, Z3
-	VBROADCASTSS 136(CX), Z26
+	VBROADCASTSS 8(CX), Z26
 	VFMADD231PS  Z26, Z24, Z4
 	VFMADD231PS  Z26, Z25, Z5
-	VBROADCASTSS 140(CX), Z26
+	VBROADCASTSS 12(CX), Z26
 	VFMADD231PS  Z26, Z24, Z6
 	VFMADD231PS  Z26, Z25, Z7
-	VBROADCASTSS 144(CX), Z26
+	VBROADCASTSS 16(CX), Z26
 	VFMADD231PS  Z26, Z24, Z8
 	VFMADD231PS  Z26, Z25, Z9
-	VBROADCASTSS 148(CX), Z26
+	VBROADCASTSS 20(CX), Z26
 	VFMADD231PS  Z26, Z24, Z10
 	VFMADD231PS  Z26, Z25, Z11
-	VBROADCASTSS 152(CX), Z26
+	VBROADCASTSS 24(CX), Z26
 	VFMADD231PS  Z26, Z24, Z12
 	VFMADD231PS  Z26, Z25, Z13
-	VBROADCASTSS 156(CX), Z26
+	VBROADCASTSS 28(CX), Z26
 	VFMADD231PS  Z26, Z24, Z14
 	VFMADD231PS  Z26, Z25, Z15
-	VBROADCASTSS 160(CX), Z26
+	VBROADCASTSS 32(CX), Z26
 	VFMADD231PS  Z26, Z24, Z16
 	VFMADD231PS  Z26, Z25, Z17
-	VBROADCASTSS 164(CX), Z26
+	VBROADCASTSS 36(CX), Z26
 	VFMADD231PS  Z26, Z24, Z18
 	VFMADD231PS  Z26, Z25, Z19
-	VBROADCASTSS 168(CX), Z26
+	VBROADCASTSS 40(CX), Z26
 	VFMADD231PS  Z26, Z24, Z20
 	VFMADD231PS  Z26, Z25, Z21
-	VBROADCASTSS 172(CX), Z26
+	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z24
 	VMOVUPS      448(DX), Z25
-	VBROADCASTSS 192(CX), Z26
+	VBROADCASTSS (CX), Z26
 	VFMADD231PS  Z26, Z24, Z0
 	VFMADD231PS  Z26, Z25, Z1
-	VBROADCASTSS 196(CX), Z26
+	VBROADCASTSS 4(CX), Z26
 	VFMADD231PS  Z26, Z24, Z2
 	VFMADD231PS  Z26, Z25, Z3
-	VBROADCASTSS 200(CX), Z26
+	VBROADCASTSS 8(CX), Z26
 	VFMADD231PS  Z26, Z24, Z4
 	VFMADD231PS  Z26, Z25, Z5
-	VBROADCASTSS 204(CX), Z26
+	VBROADCASTSS 12(CX), Z26
 	VFMADD231PS  Z26, Z24, Z6
 	VFMADD231PS  Z26, Z25, Z7
-	VBROADCASTSS 208(CX), Z26
+	VBROADCASTSS 16(CX), Z26
 	VFMADD231PS  Z26, Z24, Z8
 	VFMADD231PS  Z26, Z25, Z9
-	VBROADCASTSS 212(CX), Z26
+	VBROADCASTSS 20(CX), Z26
 	VFMADD231PS  Z26, Z24, Z10
 	VFMADD231PS  Z26, Z25, Z11
-	VBROADCASTSS 216(CX), Z26
+	VBROADCASTSS 24(CX), Z26
 	VFMADD231PS  Z26, Z24, Z12
 	VFMADD231PS  Z26, Z25, Z13
-	VBROADCASTSS 220(CX), Z26
+	VBROADCASTSS 28(CX), Z26
 	VFMADD231PS  Z26, Z24, Z14
 	VFMADD231PS  Z26, Z25, Z15
-	VBROADCASTSS 224(CX), Z26
+	VBROADCASTSS 32(CX), Z26
 	VFMADD231PS  Z26, Z24, Z16
 	VFMADD231PS  Z26, Z25, Z17
-	VBROADCASTSS 228(CX), Z26
+	VBROADCASTSS 36(CX), Z26
 	VFMADD231PS  Z26, Z24, Z18
 	VFMADD231PS  Z26, Z25, Z19
-	VBROADCASTSS 232(CX), Z26
+	VBROADCASTSS 40(CX), Z26
 	VFMADD231PS  Z26, Z24, Z20
 	VFMADD231PS  Z26, Z25, Z21
-	VBROADCASTSS 236(CX), Z26
+	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -10447,167 +10507,167 @@ one:
 	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z26
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z26
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z24
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z21
-	VMOVUPS      Z21, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z21, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z22
-	VMOVUPS      Z22, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z22, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z23
-	VMOVUPS      Z23, 64(DI)
+	VMOVUPS      Z23, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z26, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z26, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z26, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z26, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z26, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z26, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z26, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z26, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z26, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z26, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z26, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z26, Z21, Z21
-	VMOVUPS Z21, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z22, Z22
-	VMOVUPS Z22, (DI)
+	VMOVUPS Z22, (R8)
 	VMULPS  Z26, Z23, Z23
-	VMOVUPS Z23, 64(DI)
+	VMOVUPS Z23, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -10619,165 +10679,165 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z21
-	VMOVUPS     Z21, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z21, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z22
-	VMOVUPS     Z22, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z22, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z23
-	VMOVUPS     Z23, K2, 64(DI)
+	VMOVUPS     Z23, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z26, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z26, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z26, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z26, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z26, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z26, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z26, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z26, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z26, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z26, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z26, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z26, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z26, Z22, Z22
-	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z22, K1, (R8)
 	VMULPS  Z26, Z23, Z23
-	VMOVUPS Z23, K2, 64(DI)
+	VMOVUPS Z23, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile13AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile13AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile13AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile13AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -11068,9 +11128,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z28
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z28
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -11409,15 +11469,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT13AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT13AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT13AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT13AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -11444,46 +11506,46 @@ TEXT ·tileT13AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z23, Z23, Z23
 	VPXORD     Z24, Z24, Z24
 	VPXORD     Z25, Z25, Z25
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -11529,130 +11591,133 @@ four:
 	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z26
 	VMOVUPS      192(DX), Z27
-	VBROADCASTSS 64(CX), Z28
+	VBROADCASTSS (CX), Z28
 	VFMADD231PS  Z28, Z26, Z0
 	VFMADD231PS  Z28, Z27, Z1
-	VBROADCASTSS 68(CX), Z28
+	VBROADCASTSS 4(CX), Z28
 	VFMADD231PS  Z28, Z26, Z2
 	VFMADD231PS  Z28, Z27, Z3
-	VBROADCASTSS 72(CX), Z28
+	VBROADCASTSS 8(CX), Z28
 	VFMADD231PS  Z28, Z26, Z4
 	VFMADD231PS  Z28, Z27, Z5
-	VBROADCASTSS 76(CX), Z28
+	VBROADCASTSS 12(CX), Z28
 	VFMADD231PS  Z28, Z26, Z6
 	VFMADD231PS  Z28, Z27, Z7
-	VBROADCASTSS 80(CX), Z28
+	VBROADCASTSS 16(CX), Z28
 	VFMADD231PS  Z28, Z26, Z8
 	VFMADD231PS  Z28, Z27, Z9
-	VBROADCASTSS 84(CX), Z28
+	VBROADCASTSS 20(CX), Z28
 	VFMADD231PS  Z28, Z26, Z10
 	VFMADD231PS  Z28, Z27, Z11
-	VBROADCASTSS 88(CX), Z28
+	VBROADCASTSS 24(CX), Z28
 	VFMADD231PS  Z28, Z26, Z12
 	VFMADD231PS  Z28, Z27, Z13
-	VBROADCASTSS 92(CX), Z28
+	VBROADCASTSS 28(CX), Z28
 	VFMADD231PS  Z28, Z26, Z14
 	VFMADD231PS  Z28, Z27, Z15
-	VBROADCASTSS 96(CX), Z28
+	VBROADCASTSS 32(CX), Z28
 	VFMADD231PS  Z28, Z26, Z16
 	VFMADD231PS  Z28, Z27, Z17
-	VBROADCASTSS 100(CX), Z28
+	VBROADCASTSS 36(CX), Z28
 	VFMADD231PS  Z28, Z26, Z18
 	VFMADD231PS  Z28, Z27, Z19
-	VBROADCASTSS 104(CX), Z28
+	VBROADCASTSS 40(CX), Z28
 	VFMADD231PS  Z28, Z26, Z20
 	VFMADD231PS  Z28, Z27, Z21
-	VBROADCASTSS 108(CX), Z28
+	VBROADCASTSS 44(CX), Z28
 	VFMADD231PS  Z28, Z26, Z22
 	VFMADD231PS  Z28, Z27, Z23
-	VBROADCASTSS 112(CX), Z28
+	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z26
 	VMOVUPS      320(DX), Z27
-	VBROADCASTSS 128(CX), Z28
+	VBROADCASTSS (CX), Z28
 	VFMADD231PS  Z28, Z26, Z0
 	VFMADD231PS  Z28, Z27, Z1
-	VBROADCASTSS 132(CX), Z28
+	VBROADCASTSS 4(CX), Z28
 	VFMADD231PS  Z28, Z26, Z2
 	VFMADD231PS  Z28, Z27, Z3
-	VBROADCASTSS 136(CX), Z28
+	VBROADCASTSS 8(CX), Z28
 	VFMADD231PS  Z28, Z26, Z4
 	VFMADD231PS  Z28, Z27, Z5
-	VBROADCASTSS 140(CX), Z28
+	VBROADCASTSS 12(CX), Z28
 	VFMADD231PS  Z28, Z26, Z6
 	VFMADD231PS  Z28, Z27, Z7
-	VBROADCASTSS 144(CX), Z28
+	VBROADCASTSS 16(CX), Z28
 	VFMADD231PS  Z28, Z26, Z8
 	VFMADD231PS  Z28, Z27, Z9
-	VBROADCASTSS 148(CX), Z28
+	VBROADCASTSS 20(CX), Z28
 	VFMADD231PS  Z28, Z26, Z10
 	VFMADD231PS  Z28, Z27, Z11
-	VBROADCASTSS 152(CX), Z28
+	VBROADCASTSS 24(CX), Z28
 	VFMADD231PS  Z28, Z26, Z12
 	VFMADD231PS  Z28, Z27, Z13
-	VBROADCASTSS 156(CX), Z28
+	VBROADCASTSS 28(CX), Z28
 	VFMADD231PS  Z28, Z26, Z14
 	VFMADD231PS  Z28, Z27, Z15
-	VBROADCASTSS 160(CX), Z28
+	VBROADCASTSS 32(CX), Z28
 	VFMADD231PS  Z28, Z26, Z16
 	VFMADD231PS  Z28, Z27, Z17
-	VBROADCASTSS 164(CX), Z28
+	VBROADCASTSS 36(CX), Z28
 	VFMADD231PS  Z28, Z26, Z18
 	VFMADD231PS  Z28, Z27, Z19
-	VBROADCASTSS 168(CX), Z28
+	VBROADCASTSS 40(CX), Z28
 	VFMADD231PS  Z28, Z26, Z20
 	VFMADD231PS  Z28, Z27, Z21
-	VBROADCASTSS 172(CX), Z28
+	VBROADCASTSS 44(CX), Z28
 	VFMADD231PS  Z28, Z26, Z22
 	VFMADD231PS  Z28, Z27, Z23
-	VBROADCASTSS 176(CX), Z28
+	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z26
 	VMOVUPS      448(DX), Z27
-	VBROADCASTSS 192(CX), Z28
+	VBROADCASTSS (CX), Z28
 	VFMADD231PS  Z28, Z26, Z0
 	VFMADD231PS  Z28, Z27, Z1
-	VBROADCASTSS 196(CX), Z28
+	VBROADCASTSS 4(CX), Z28
 	VFMADD231PS  Z28, Z26, Z2
 	VFMADD231PS  Z28, Z27, Z3
-	VBROADCASTSS 200(CX), Z28
+	VBROADCASTSS 8(CX), Z28
 	VFMADD231PS  Z28, Z26, Z4
 	VFMADD231PS  Z28, Z27, Z5
-	VBROADCASTSS 204(CX), Z28
+	VBROADCASTSS 12(CX), Z28
 	VFMADD231PS  Z28, Z26, Z6
 	VFMADD231PS  Z28, Z27, Z7
-	VBROADCASTSS 208(CX), Z28
+	VBROADCASTSS 16(CX), Z28
 	VFMADD231PS  Z28, Z26, Z8
 	VFMADD231PS  Z28, Z27, Z9
-	VBROADCASTSS 212(CX), Z28
+	VBROADCASTSS 20(CX), Z28
 	VFMADD231PS  Z28, Z26, Z10
 	VFMADD231PS  Z28, Z27, Z11
-	VBROADCASTSS 216(CX), Z28
+	VBROADCASTSS 24(CX), Z28
 	VFMADD231PS  Z28, Z26, Z12
 	VFMADD231PS  Z28, Z27, Z13
-	VBROADCASTSS 220(CX), Z28
+	VBROADCASTSS 28(CX), Z28
 	VFMADD231PS  Z28, Z26, Z14
 	VFMADD231PS  Z28, Z27, Z15
-	VBROADCASTSS 224(CX), Z28
+	VBROADCASTSS 32(CX), Z28
 	VFMADD231PS  Z28, Z26, Z16
 	VFMADD231PS  Z28, Z27, Z17
-	VBROADCASTSS 228(CX), Z28
+	VBROADCASTSS 36(CX), Z28
 	VFMADD231PS  Z28, Z26, Z18
 	VFMADD231PS  Z28, Z27, Z19
-	VBROADCASTSS 232(CX), Z28
+	VBROADCASTSS 40(CX), Z28
 	VFMADD231PS  Z28, Z26, Z20
 	VFMADD231PS  Z28, Z27, Z21
-	VBROADCASTSS 236(CX), Z28
+	VBROADCASTSS 44(CX), Z28
 	VFMADD231PS  Z28, Z26, Z22
 	VFMADD231PS  Z28, Z27, Z23
-	VBROADCASTSS 240(CX), Z28
+	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -11701,179 +11766,179 @@ one:
 	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z28
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z28
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z26
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z21
-	VMOVUPS      Z21, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z21, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z22
-	VMOVUPS      Z22, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z22, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z23
-	VMOVUPS      Z23, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z23, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z24
-	VMOVUPS      Z24, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z24, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z25
-	VMOVUPS      Z25, 64(DI)
+	VMOVUPS      Z25, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z28, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z28, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z28, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z28, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z28, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z28, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z28, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z28, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z28, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z28, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z28, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z28, Z21, Z21
-	VMOVUPS Z21, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z22, Z22
-	VMOVUPS Z22, (DI)
+	VMOVUPS Z22, (R8)
 	VMULPS  Z28, Z23, Z23
-	VMOVUPS Z23, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z24, Z24
-	VMOVUPS Z24, (DI)
+	VMOVUPS Z24, (R8)
 	VMULPS  Z28, Z25, Z25
-	VMOVUPS Z25, 64(DI)
+	VMOVUPS Z25, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -11885,177 +11950,177 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z21
-	VMOVUPS     Z21, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z21, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z22
-	VMOVUPS     Z22, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z22, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z23
-	VMOVUPS     Z23, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z23, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z24
-	VMOVUPS     Z24, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z24, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z25
-	VMOVUPS     Z25, K2, 64(DI)
+	VMOVUPS     Z25, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z28, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z28, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z28, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z28, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z28, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z28, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z28, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z28, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z28, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z28, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z28, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z28, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z22, Z22
-	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z22, K1, (R8)
 	VMULPS  Z28, Z23, Z23
-	VMOVUPS Z23, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z28, Z24, Z24
-	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z24, K1, (R8)
 	VMULPS  Z28, Z25, Z25
-	VMOVUPS Z25, K2, 64(DI)
+	VMOVUPS Z25, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tile14AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile14AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile14AVX512(SB), NOSPLIT, $0-56
+TEXT ·tile14AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
@@ -12366,9 +12431,9 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z30
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z30
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
@@ -12731,15 +12796,17 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT14AVX512(k int, a *float32, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT14AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT14AVX512(SB), NOSPLIT, $0-56
+TEXT ·tileT14AVX512(SB), NOSPLIT, $0-64
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       c+24(FP), BX
-	MOVQ       ldc+32(FP), SI
+	MOVQ       b+24(FP), DX
+	MOVQ       c+32(FP), BX
+	MOVQ       ldc+40(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       aStep+16(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -12768,49 +12835,49 @@ TEXT ·tileT14AVX512(SB), NOSPLIT, $0-56
 	VPXORD     Z25, Z25, Z25
 	VPXORD     Z26, Z26, Z26
 	VPXORD     Z27, Z27, Z27
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       BX, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 127(R8)
+	ADDQ       SI, R8
 
 four:
 	CMPQ         AX, $0x00000004
@@ -12859,139 +12926,142 @@ four:
 	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
+	ADDQ         DI, CX
 	VMOVUPS      128(DX), Z28
 	VMOVUPS      192(DX), Z29
-	VBROADCASTSS 64(CX), Z30
+	VBROADCASTSS (CX), Z30
 	VFMADD231PS  Z30, Z28, Z0
 	VFMADD231PS  Z30, Z29, Z1
-	VBROADCASTSS 68(CX), Z30
+	VBROADCASTSS 4(CX), Z30
 	VFMADD231PS  Z30, Z28, Z2
 	VFMADD231PS  Z30, Z29, Z3
-	VBROADCASTSS 72(CX), Z30
+	VBROADCASTSS 8(CX), Z30
 	VFMADD231PS  Z30, Z28, Z4
 	VFMADD231PS  Z30, Z29, Z5
-	VBROADCASTSS 76(CX), Z30
+	VBROADCASTSS 12(CX), Z30
 	VFMADD231PS  Z30, Z28, Z6
 	VFMADD231PS  Z30, Z29, Z7
-	VBROADCASTSS 80(CX), Z30
+	VBROADCASTSS 16(CX), Z30
 	VFMADD231PS  Z30, Z28, Z8
 	VFMADD231PS  Z30, Z29, Z9
-	VBROADCASTSS 84(CX), Z30
+	VBROADCASTSS 20(CX), Z30
 	VFMADD231PS  Z30, Z28, Z10
 	VFMADD231PS  Z30, Z29, Z11
-	VBROADCASTSS 88(CX), Z30
+	VBROADCASTSS 24(CX), Z30
 	VFMADD231PS  Z30, Z28, Z12
 	VFMADD231PS  Z30, Z29, Z13
-	VBROADCASTSS 92(CX), Z30
+	VBROADCASTSS 28(CX), Z30
 	VFMADD231PS  Z30, Z28, Z14
 	VFMADD231PS  Z30, Z29, Z15
-	VBROADCASTSS 96(CX), Z30
+	VBROADCASTSS 32(CX), Z30
 	VFMADD231PS  Z30, Z28, Z16
 	VFMADD231PS  Z30, Z29, Z17
-	VBROADCASTSS 100(CX), Z30
+	VBROADCASTSS 36(CX), Z30
 	VFMADD231PS  Z30, Z28, Z18
 	VFMADD231PS  Z30, Z29, Z19
-	VBROADCASTSS 104(CX), Z30
+	VBROADCASTSS 40(CX), Z30
 	VFMADD231PS  Z30, Z28, Z20
 	VFMADD231PS  Z30, Z29, Z21
-	VBROADCASTSS 108(CX), Z30
+	VBROADCASTSS 44(CX), Z30
 	VFMADD231PS  Z30, Z28, Z22
 	VFMADD231PS  Z30, Z29, Z23
-	VBROADCASTSS 112(CX), Z30
+	VBROADCASTSS 48(CX), Z30
 	VFMADD231PS  Z30, Z28, Z24
 	VFMADD231PS  Z30, Z29, Z25
-	VBROADCASTSS 116(CX), Z30
+	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
+	ADDQ         DI, CX
 	VMOVUPS      256(DX), Z28
 	VMOVUPS      320(DX), Z29
-	VBROADCASTSS 128(CX), Z30
+	VBROADCASTSS (CX), Z30
 	VFMADD231PS  Z30, Z28, Z0
 	VFMADD231PS  Z30, Z29, Z1
-	VBROADCASTSS 132(CX), Z30
+	VBROADCASTSS 4(CX), Z30
 	VFMADD231PS  Z30, Z28, Z2
 	VFMADD231PS  Z30, Z29, Z3
-	VBROADCASTSS 136(CX), Z30
+	VBROADCASTSS 8(CX), Z30
 	VFMADD231PS  Z30, Z28, Z4
 	VFMADD231PS  Z30, Z29, Z5
-	VBROADCASTSS 140(CX), Z30
+	VBROADCASTSS 12(CX), Z30
 	VFMADD231PS  Z30, Z28, Z6
 	VFMADD231PS  Z30, Z29, Z7
-	VBROADCASTSS 144(CX), Z30
+	VBROADCASTSS 16(CX), Z30
 	VFMADD231PS  Z30, Z28, Z8
 	VFMADD231PS  Z30, Z29, Z9
-	VBROADCASTSS 148(CX), Z30
+	VBROADCASTSS 20(CX), Z30
 	VFMADD231PS  Z30, Z28, Z10
 	VFMADD231PS  Z30, Z29, Z11
-	VBROADCASTSS 152(CX), Z30
+	VBROADCASTSS 24(CX), Z30
 	VFMADD231PS  Z30, Z28, Z12
 	VFMADD231PS  Z30, Z29, Z13
-	VBROADCASTSS 156(CX), Z30
+	VBROADCASTSS 28(CX), Z30
 	VFMADD231PS  Z30, Z28, Z14
 	VFMADD231PS  Z30, Z29, Z15
-	VBROADCASTSS 160(CX), Z30
+	VBROADCASTSS 32(CX), Z30
 	VFMADD231PS  Z30, Z28, Z16
 	VFMADD231PS  Z30, Z29, Z17
-	VBROADCASTSS 164(CX), Z30
+	VBROADCASTSS 36(CX), Z30
 	VFMADD231PS  Z30, Z28, Z18
 	VFMADD231PS  Z30, Z29, Z19
-	VBROADCASTSS 168(CX), Z30
+	VBROADCASTSS 40(CX), Z30
 	VFMADD231PS  Z30, Z28, Z20
 	VFMADD231PS  Z30, Z29, Z21
-	VBROADCASTSS 172(CX), Z30
+	VBROADCASTSS 44(CX), Z30
 	VFMADD231PS  Z30, Z28, Z22
 	VFMADD231PS  Z30, Z29, Z23
-	VBROADCASTSS 176(CX), Z30
+	VBROADCASTSS 48(CX), Z30
 	VFMADD231PS  Z30, Z28, Z24
 	VFMADD231PS  Z30, Z29, Z25
-	VBROADCASTSS 180(CX), Z30
+	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
+	ADDQ         DI, CX
 	VMOVUPS      384(DX), Z28
 	VMOVUPS      448(DX), Z29
-	VBROADCASTSS 192(CX), Z30
+	VBROADCASTSS (CX), Z30
 	VFMADD231PS  Z30, Z28, Z0
 	VFMADD231PS  Z30, Z29, Z1
-	VBROADCASTSS 196(CX), Z30
+	VBROADCASTSS 4(CX), Z30
 	VFMADD231PS  Z30, Z28, Z2
 	VFMADD231PS  Z30, Z29, Z3
-	VBROADCASTSS 200(CX), Z30
+	VBROADCASTSS 8(CX), Z30
 	VFMADD231PS  Z30, Z28, Z4
 	VFMADD231PS  Z30, Z29, Z5
-	VBROADCASTSS 204(CX), Z30
+	VBROADCASTSS 12(CX), Z30
 	VFMADD231PS  Z30, Z28, Z6
 	VFMADD231PS  Z30, Z29, Z7
-	VBROADCASTSS 208(CX), Z30
+	VBROADCASTSS 16(CX), Z30
 	VFMADD231PS  Z30, Z28, Z8
 	VFMADD231PS  Z30, Z29, Z9
-	VBROADCASTSS 212(CX), Z30
+	VBROADCASTSS 20(CX), Z30
 	VFMADD231PS  Z30, Z28, Z10
 	VFMADD231PS  Z30, Z29, Z11
-	VBROADCASTSS 216(CX), Z30
+	VBROADCASTSS 24(CX), Z30
 	VFMADD231PS  Z30, Z28, Z12
 	VFMADD231PS  Z30, Z29, Z13
-	VBROADCASTSS 220(CX), Z30
+	VBROADCASTSS 28(CX), Z30
 	VFMADD231PS  Z30, Z28, Z14
 	VFMADD231PS  Z30, Z29, Z15
-	VBROADCASTSS 224(CX), Z30
+	VBROADCASTSS 32(CX), Z30
 	VFMADD231PS  Z30, Z28, Z16
 	VFMADD231PS  Z30, Z29, Z17
-	VBROADCASTSS 228(CX), Z30
+	VBROADCASTSS 36(CX), Z30
 	VFMADD231PS  Z30, Z28, Z18
 	VFMADD231PS  Z30, Z29, Z19
-	VBROADCASTSS 232(CX), Z30
+	VBROADCASTSS 40(CX), Z30
 	VFMADD231PS  Z30, Z28, Z20
 	VFMADD231PS  Z30, Z29, Z21
-	VBROADCASTSS 236(CX), Z30
+	VBROADCASTSS 44(CX), Z30
 	VFMADD231PS  Z30, Z28, Z22
 	VFMADD231PS  Z30, Z29, Z23
-	VBROADCASTSS 240(CX), Z30
+	VBROADCASTSS 48(CX), Z30
 	VFMADD231PS  Z30, Z28, Z24
 	VFMADD231PS  Z30, Z29, Z25
-	VBROADCASTSS 244(CX), Z30
+	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
-	ADDQ         $0x00000100, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -13043,191 +13113,191 @@ one:
 	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
-	ADDQ         $0x00000040, CX
+	ADDQ         DI, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+40(FP), Z30
-	MOVB         accumulate+44(FP), AL
-	MOVQ         cols+48(FP), CX
+	VBROADCASTSS alpha+48(FP), Z30
+	MOVB         accumulate+52(FP), AL
+	MOVQ         cols+56(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z28
+	MOVQ         BX, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z21
-	VMOVUPS      Z21, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z21, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z22
-	VMOVUPS      Z22, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z22, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z23
-	VMOVUPS      Z23, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z23, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z24
-	VMOVUPS      Z24, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z24, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z25
-	VMOVUPS      Z25, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z25, 64(R8)
+	ADDQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z26
-	VMOVUPS      Z26, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z26, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z27
-	VMOVUPS      Z27, 64(DI)
+	VMOVUPS      Z27, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z30, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z30, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z30, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z30, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z30, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z30, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z30, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z30, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z30, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z30, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z30, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z30, Z21, Z21
-	VMOVUPS Z21, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z22, Z22
-	VMOVUPS Z22, (DI)
+	VMOVUPS Z22, (R8)
 	VMULPS  Z30, Z23, Z23
-	VMOVUPS Z23, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z24, Z24
-	VMOVUPS Z24, (DI)
+	VMOVUPS Z24, (R8)
 	VMULPS  Z30, Z25, Z25
-	VMOVUPS Z25, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z25, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z26, Z26
-	VMOVUPS Z26, (DI)
+	VMOVUPS Z26, (R8)
 	VMULPS  Z30, Z27, Z27
-	VMOVUPS Z27, 64(DI)
+	VMOVUPS Z27, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -13239,177 +13309,177 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	MOVQ        BX, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z21
-	VMOVUPS     Z21, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z21, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z22
-	VMOVUPS     Z22, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z22, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z23
-	VMOVUPS     Z23, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z23, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z24
-	VMOVUPS     Z24, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z24, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z25
-	VMOVUPS     Z25, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z25, K2, 64(R8)
+	ADDQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z26
-	VMOVUPS     Z26, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z26, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z27
-	VMOVUPS     Z27, K2, 64(DI)
+	VMOVUPS     Z27, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    BX, R8
 	VMULPS  Z30, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z30, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z30, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z30, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z30, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z30, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z30, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z30, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z30, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z30, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z30, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z30, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z22, Z22
-	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z22, K1, (R8)
 	VMULPS  Z30, Z23, Z23
-	VMOVUPS Z23, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z24, Z24
-	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z24, K1, (R8)
 	VMULPS  Z30, Z25, Z25
-	VMOVUPS Z25, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z25, K2, 64(R8)
+	ADDQ    SI, R8
 	VMULPS  Z30, Z26, Z26
-	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z26, K1, (R8)
 	VMULPS  Z30, Z27, Z27
-	VMOVUPS Z27, K2, 64(DI)
+	VMOVUPS Z27, K2, 64(R8)
 	VZEROUPPER
 	RET

@@ -78,11 +78,8 @@ var avx2Kernels = vecKernels{
 	},
 }
 
-// tileKC is the kc that the tile kernels were generated for (asm/gemm.go).
-const tileKC = 256
-
 // tileFunc is one generated kernel; its rows are in its name.
-type tileFunc func(k int, a, b, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+type tileFunc func(k int, a *float32, aStep int, b, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 var (
 	tilesAVX512 = [...]tileFunc{nil, tile1AVX512, tile2AVX512, tile3AVX512, tile4AVX512, tile5AVX512, tile6AVX512, tile7AVX512,
@@ -96,12 +93,12 @@ var (
 // tiles are the kernels of an instruction set by their number of rows.
 type tiles struct{ byRows, interleaved []tileFunc }
 
-func (t tiles) run(rows, cols, k int, a, b, c unsafe.Pointer, ldc int, alpha float32, accumulate, interleaved bool) {
+func (t tiles) run(rows, cols, k int, a unsafe.Pointer, aStep int, b, c unsafe.Pointer, ldc int, alpha float32, accumulate bool) {
 	f := t.byRows
-	if interleaved {
+	if aStep != 0 {
 		f = t.interleaved
 	}
-	f[rows](k, (*float32)(a), (*float32)(b), (*float32)(c), ldc, alpha, accumulate, cols)
+	f[rows](k, (*float32)(a), aStep, (*float32)(b), (*float32)(c), ldc, alpha, accumulate, cols)
 }
 
 // transposeAVX2 is gemmKernel.transpose in blocks of 8 × 8.

@@ -17,26 +17,32 @@ const (
 // tiles writes the tile kernels: for each number of rows, and for A by rows and
 // interleaved, C (+)= alpha·A·B for two vectors of columns.
 func (g *gen) tiles() {
-	mr, up := 6, 8
+	mr := 6
 	if g.wide {
-		mr, up = 14, 16
+		mr = 14
 	}
 	for rows := 1; rows <= mr; rows++ {
-		g.tile(fmt.Sprintf("tile%d", rows), rows, (kc+aPad)*4, 4)
-		g.tile(fmt.Sprintf("tileT%d", rows), rows, 4, up*4)
+		g.tile(fmt.Sprintf("tile%d", rows), rows, false)
+		g.tile(fmt.Sprintf("tileT%d", rows), rows, true)
 	}
 }
 
-// tile writes one kernel; rowStep and kStep are bytes from an element of A to the
-// one of the next row and of the next k. The last columns of C may be fewer than
-// two vectors: cols says how many there are, B is zero beyond them.
-func (g *gen) tile(name string, rows, rowStep, kStep int) {
-	TEXT(name+g.suffix, 4, "func(k int, a, b, c *float32, ldc int, alpha float32, accumulate bool, cols int)")
+// tile writes one kernel. A's rows lie kc + aPad elements apart, or, when transposed,
+// its columns aStep elements. The last columns of C may be fewer than two vectors:
+// cols says how many there are, B is zero beyond them.
+func (g *gen) tile(name string, rows int, transposed bool) {
+	TEXT(name+g.suffix, 4, "func(k int, a *float32, aStep int, b, c *float32, ldc int, alpha float32, accumulate bool, cols int)")
 	Pragma("noescape")
 	k := Load(Param("k"), GP64())
 	a, b := Load(Param("a"), GP64()), Load(Param("b"), GP64())
 	c, ldc := Load(Param("c"), GP64()), Load(Param("ldc"), GP64())
 	SHLQ(U8(2), ldc)
+	rowStep, aStep := (kc+aPad)*4, GP64()
+	if transposed {
+		rowStep = 4
+		Load(Param("aStep"), aStep)
+		SHLQ(U8(2), aStep)
+	}
 	width := g.lanes * 4
 	var acc [16][2]VecVirtual
 	for r := range rows {
@@ -57,10 +63,23 @@ func (g *gen) tile(name string, rows, rowStep, kStep int) {
 		VMOVUPS(Mem{Base: b, Disp: u*2*width + width}, b1)
 		for r := range rows {
 			v := x[r%2]
-			VBROADCASTSS(Mem{Base: a, Disp: r*rowStep + u*kStep}, v)
+			at := r * rowStep
+			if !transposed {
+				at += u * 4
+			}
+			VBROADCASTSS(Mem{Base: a, Disp: at}, v)
 			VFMADD231PS(v, b0, acc[r][0])
 			VFMADD231PS(v, b1, acc[r][1])
 		}
+		if transposed {
+			ADDQ(aStep, a)
+		}
+	}
+	advance := func(steps int) {
+		if !transposed {
+			ADDQ(U32(uint32(steps*4)), a)
+		}
+		ADDQ(U32(uint32(steps*2*width)), b)
 	}
 	const unroll = 4
 	Label("four")
@@ -69,16 +88,14 @@ func (g *gen) tile(name string, rows, rowStep, kStep int) {
 	for u := range unroll {
 		step(u)
 	}
-	ADDQ(U32(uint32(unroll*kStep)), a)
-	ADDQ(U32(uint32(unroll*2*width)), b)
+	advance(unroll)
 	SUBQ(U32(unroll), k)
 	JMP(LabelRef("four"))
 	Label("one")
 	TESTQ(k, k)
 	JZ(LabelRef("write"))
 	step(0)
-	ADDQ(U32(uint32(kStep)), a)
-	ADDQ(U32(uint32(2*width)), b)
+	advance(1)
 	DECQ(k)
 	JMP(LabelRef("one"))
 
