@@ -6,6 +6,7 @@ package progress
 import (
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -117,13 +118,13 @@ func (p *Progress) Step(s Step) {
 func (p *Progress) show(now time.Time) {
 	p.shown, p.unshown = now, false
 	if p.width == nil {
-		e := p.log.Info().Int("step", p.last.Step).Int("of", p.c.Steps).Float64("loss", p.last.Loss).
-			Float64("tokens_per_second", p.last.TokensPerSecond)
+		e := p.log.Info().Int("step", p.last.Step).Int("of", p.c.Steps).Float64("loss", round(p.last.Loss)).
+			Float64("tokens_per_second", round(p.last.TokensPerSecond))
 		if p.last.BubbleMeasured > 0 {
-			e = e.Float64("bubble", p.last.BubbleMeasured)
+			e = e.Float64("bubble", round(p.last.BubbleMeasured))
 		}
 		if p.last.BubblePredicted > 0 {
-			e = e.Float64("bubble_predicted", p.last.BubblePredicted)
+			e = e.Float64("bubble_predicted", round(p.last.BubblePredicted))
 		}
 		if left := p.left(now); left >= 0 {
 			e = e.Str("left", Duration(left))
@@ -134,6 +135,15 @@ func (p *Progress) show(now time.Time) {
 	// The last column stays free: some terminals wrap as soon as it is written.
 	io.WriteString(p.c.Out, "\r"+render(p.c.Title, p.last, p.c.Steps, p.left(now), p.width()-1)+"\x1b[K")
 	p.visible = true
+}
+
+// round keeps five digits: lines are to be read; metrics.jsonl has all.
+func round(f float64) float64 {
+	r, err := strconv.ParseFloat(strconv.FormatFloat(f, 'g', 5, 64), 64)
+	if err != nil {
+		return f
+	}
+	return r
 }
 
 // left is the time that the remaining steps take at the mean pace of this run,

@@ -256,7 +256,7 @@ func TestConsoleLines(t *testing.T) {
 	var log bytes.Buffer
 	p := New(Config{Log: &log, Steps: 200})
 	p.Step(example)
-	for _, part := range []string{" INF step ", "step=57", "of=200", "loss=2.41234", "peak=\"19.0 MiB\""} {
+	for _, part := range []string{" INF step ", "step=57", "of=200", "loss=2.4123 ", "peak=\"19.0 MiB\""} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("%q lacks %q", log.String(), part)
 		}
