@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/pipetrain/pipetrain/exitcode"
 )
 
@@ -45,6 +47,12 @@ func newWorld(cfg Config, signals <-chan os.Signal) *world {
 		w.ranks = append(w.ranks, &process{rank: i})
 	}
 	return w
+}
+
+// log is the launcher's own logger, on a terminal behind a wiped progress line.
+func (w *world) log() *zerolog.Logger {
+	w.relay.stderr.wipe()
+	return &w.cfg.Logger
 }
 
 // loop handles what happens until no rank is left.
@@ -91,7 +99,7 @@ func (w *world) next(ctx context.Context, wait bool) bool {
 	case s := <-w.signals:
 		w.signalled(s.(syscall.Signal))
 	case <-done:
-		w.cfg.Logger.Warn().Err(context.Cause(ctx)).Msg("cancelled: the ranks are killed")
+		w.log().Warn().Err(context.Cause(ctx)).Msg("cancelled: the ranks are killed")
 		w.interrupt()
 		w.kill()
 	case <-w.startTimer:
@@ -99,7 +107,7 @@ func (w *world) next(ctx context.Context, wait bool) bool {
 		w.startTimedOut()
 	case <-w.stopTimer:
 		w.stopTimer = nil
-		w.cfg.Logger.Error().Dur("after", w.cfg.StopTimeout).Msg("the ranks did not stop: they are killed")
+		w.log().Error().Dur("after", w.cfg.StopTimeout).Msg("the ranks did not stop: they are killed")
 		w.interrupt()
 		w.kill()
 	case <-w.killTimer:
@@ -107,7 +115,7 @@ func (w *world) next(ctx context.Context, wait bool) bool {
 		w.kill()
 	case <-w.reapTimer:
 		w.gaveUp = true
-		w.cfg.Logger.Error().Ints("pids", w.alivePIDs()).Msg("processes do not die (stuck in the kernel); they are left behind")
+		w.log().Error().Ints("pids", w.alivePIDs()).Msg("processes do not die (stuck in the kernel); they are left behind")
 	case <-idle:
 		return false
 	}
@@ -133,7 +141,7 @@ func (w *world) handle(e event) {
 		p.joined = true
 		if w.all(func(p *process) bool { return p.joined }) {
 			w.startTimer = nil
-			w.cfg.Logger.Debug().Int("ranks", len(w.ranks)).Dur("after", time.Since(w.started)).Msg("the world is together")
+			w.log().Debug().Int("ranks", len(w.ranks)).Dur("after", time.Since(w.started)).Msg("the world is together")
 		}
 	case verbStep:
 		p.step = max(p.step, e.msg.n)
@@ -160,7 +168,7 @@ func (w *world) lose() {
 	text := message{verb: verbLost, n: -1, text: "the world is ended"}
 	if f := w.culprit(); f != nil {
 		text.n, text.text = int64(f.Rank), f.what
-		w.cfg.Logger.Error().Int("rank", f.Rank).Int("pid", f.PID).Str("host", f.Host).Msg("rank " + fmt.Sprint(f.Rank) + " " + f.what + "; ending the others")
+		w.log().Error().Int("rank", f.Rank).Int("pid", f.PID).Str("host", f.Host).Msg("rank " + fmt.Sprint(f.Rank) + " " + f.what + "; ending the others")
 	}
 	for _, p := range w.ranks {
 		if p.state != nil && !p.exited {
@@ -203,7 +211,7 @@ func (w *world) kill() {
 func (w *world) signalled(s syscall.Signal) {
 	switch s {
 	case syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT:
-		w.cfg.Logger.Info().Str("signal", signalName(s)).Msg("signal forwarded to the ranks")
+		w.log().Info().Str("signal", signalName(s)).Msg("signal forwarded to the ranks")
 		w.forward(s, false)
 		return
 	case syscall.SIGTSTP:
@@ -220,20 +228,20 @@ func (w *world) signalled(s syscall.Signal) {
 	}
 	switch {
 	case w.requests > 1:
-		w.cfg.Logger.Warn().Str("signal", signalName(s)).Msg("second request: the ranks are killed")
+		w.log().Warn().Str("signal", signalName(s)).Msg("second request: the ranks are killed")
 		w.interrupt()
 		w.kill()
 	case w.over:
 		// It ends already; the next one makes it quick.
 	case w.lastStep() == 0 && !w.any(func(p *process) bool { return p.done || p.stopped }):
-		w.cfg.Logger.Warn().Str("signal", signalName(s)).Msg("no step was finished yet, so there is nothing to save: ending")
+		w.log().Warn().Str("signal", signalName(s)).Msg("no step was finished yet, so there is nothing to save: ending")
 		w.interrupt()
 		w.over = true
 		w.startTimer = nil
 		w.forward(syscall.SIGTERM, false)
 		w.killTimer = time.After(interruptGrace)
 	default:
-		w.cfg.Logger.Warn().Str("signal", signalName(s)).Int64("step", w.lastStep()).
+		w.log().Warn().Str("signal", signalName(s)).Int64("step", w.lastStep()).
 			Msg("the ranks are asked to save and stop after this step; once more kills them at once")
 		w.forward(syscall.SIGTERM, false)
 		w.stopTimer = time.After(w.cfg.StopTimeout)
@@ -292,7 +300,7 @@ func (w *world) startTimedOut() {
 	f := &Failure{Rank: missing[0].rank, PID: missing[0].pid, Host: w.host, Time: time.Now(),
 		what: what + " within " + w.cfg.StartTimeout.String()}
 	f.text = strings.Join(names, ", ") + " " + f.what
-	w.cfg.Logger.Error().Msg(f.text)
+	w.log().Error().Msg(f.text)
 	w.fail(exitcode.With(exitcode.RankLost, f))
 }
 

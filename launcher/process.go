@@ -85,7 +85,7 @@ func (w *world) start(k *keeper, i int, segment *os.File, cores coreShare) error
 	stateRead := make(chan struct{})
 	go w.read(p, stateRead)
 	go w.wait(p, cmd.Process, stateRead)
-	w.cfg.Logger.Debug().Int("rank", i).Int("pid", p.pid).Ints("cores", cores.cpus).Msg("rank started")
+	w.log().Debug().Int("rank", i).Int("pid", p.pid).Ints("cores", cores.cpus).Msg("rank started")
 	return nil
 }
 
@@ -157,7 +157,7 @@ func (w *world) read(p *process, done chan<- struct{}) {
 	for in.Scan() {
 		m, err := parseMessage(in.Text())
 		if err != nil {
-			w.cfg.Logger.Warn().Int("rank", p.rank).Err(err).Msg("line from a rank ignored")
+			w.log().Warn().Int("rank", p.rank).Err(err).Msg("line from a rank ignored")
 			continue
 		}
 		w.events <- event{p: p, msg: &m, time: time.Now()}

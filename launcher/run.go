@@ -200,7 +200,7 @@ func (w *world) writeRecord(err error) {
 		}
 	}
 	if err := exitcode.Write(w.cfg.RunDir, r); err != nil {
-		w.cfg.Logger.Error().Err(err).Msg("the exit record could not be written")
+		w.log().Error().Err(err).Msg("the exit record could not be written")
 	}
 }
 
