@@ -21,7 +21,6 @@ type abi struct {
 	undefined    int32
 	tagUB        uintptr // key of the attribute MPI_TAG_UB
 	typeShared   uintptr // split type MPI_COMM_TYPE_SHARED
-	errTruncate  int32   // class MPI_ERR_TRUNCATE
 	threads      [4]int32
 	hint         string // what starts programs of this family
 }

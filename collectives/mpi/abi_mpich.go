@@ -10,7 +10,7 @@ func mpich() *abi {
 		commWorld: val(0x44000000), commNull: val(0x04000000),
 		byteType: val(0x4c00010d), requestNull: val(0x2c000000),
 		infoNull: val(0x1c000000), errorsReturn: val(0x54000001),
-		statusIgnore: 1, undefined: -32766, tagUB: 0x64400001, typeShared: 1, errTruncate: 14,
+		statusIgnore: 1, undefined: -32766, tagUB: 0x64400001, typeShared: 1,
 		threads: [4]int32{0, 1, 2, 3},
 		hint:    "MPICH's mpiexec (Hydra), or srun --mpi=pmi2",
 	}

@@ -10,7 +10,7 @@ func openMPI() *abi {
 		commWorld: sym("ompi_mpi_comm_world"), commNull: sym("ompi_mpi_comm_null"),
 		byteType: sym("ompi_mpi_byte"), requestNull: sym("ompi_request_null"),
 		infoNull: sym("ompi_mpi_info_null"), errorsReturn: sym("ompi_mpi_errors_return"),
-		statusIgnore: 0, undefined: -32766, tagUB: 0, typeShared: 0, errTruncate: 15,
+		statusIgnore: 0, undefined: -32766, tagUB: 0, typeShared: 0,
 		threads: [4]int32{0, 1, 2, 3},
 		hint:    "Open MPI's mpirun, or srun --mpi=pmix",
 	}

@@ -95,20 +95,22 @@ func (t *Transport) describe() error {
 	if err := l.check("MPI_Comm_set_errhandler", r); err != nil {
 		return fail(err)
 	}
-	// A communicator of our own: its messages meet nobody else's.
-	comm, err := t.newComm("MPI_Comm_dup", func(out *uint64) uintptr {
-		r, _, _ := purego.SyscallN(l.fn.commDup, l.commWorld.value, uintptr(unsafe.Pointer(out)))
-		return r
-	})
-	if err != nil {
-		return fail(err)
+	// Communicators of our own: their messages meet nobody else's.
+	var err error
+	for _, comm := range []*uintptr{&t.comm, &t.bodyComm} {
+		*comm, err = t.newComm("MPI_Comm_dup", func(out *uint64) uintptr {
+			r, _, _ := purego.SyscallN(l.fn.commDup, l.commWorld.value, uintptr(unsafe.Pointer(out)))
+			return r
+		})
+		if err != nil {
+			return fail(err)
+		}
 	}
-	t.comm = comm
-	if t.rank, t.size, err = t.rankSize(comm); err != nil {
+	if t.rank, t.size, err = t.rankSize(t.comm); err != nil {
 		return fail(err)
 	}
 	node, err := t.newComm("MPI_Comm_split_type", func(out *uint64) uintptr {
-		r, _, _ := purego.SyscallN(l.fn.commSplitType, comm, l.typeShared, uintptr(t.rank), l.infoNull.value, uintptr(unsafe.Pointer(out)))
+		r, _, _ := purego.SyscallN(l.fn.commSplitType, t.comm, l.typeShared, uintptr(t.rank), l.infoNull.value, uintptr(unsafe.Pointer(out)))
 		return r
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -18,15 +19,15 @@ type table struct {
 	n       int
 	handles []byte // stride handleSize
 	owner   []*request
-	bytes   []int
+	role    []int
 	indices []int32
 	status  []byte // stride statusSize
 }
 
 // push makes room for one more handle and returns its slot.
-func (q *table) push(l *library, r *request, bytes int) *byte {
+func (q *table) push(l *library, r *request, role int) *byte {
 	q.owner = append(q.owner[:q.n], r)
-	q.bytes = append(q.bytes[:q.n], bytes)
+	q.role = append(q.role[:q.n], role)
 	q.n++
 	for len(q.handles) < q.n*l.handleSize {
 		q.handles = append(q.handles, make([]byte, 64*l.handleSize)...)
@@ -48,13 +49,13 @@ func (q *table) remove(l *library, i int) {
 	last := q.n - 1
 	h := l.handleSize
 	copy(q.handles[i*h:(i+1)*h], q.handles[last*h:(last+1)*h])
-	q.owner[i], q.bytes[i] = q.owner[last], q.bytes[last]
+	q.owner[i], q.role[i] = q.owner[last], q.role[last]
 	q.pop()
 }
 
 func (q *table) onlySends() bool {
-	for _, r := range q.owner[:q.n] {
-		if !r.send {
+	for _, role := range q.role[:q.n] {
+		if role != roleSend {
 			return false
 		}
 	}
@@ -79,62 +80,57 @@ func (t *Transport) progressLocked() (moved bool) {
 		return true
 	}
 	failed := int32(rc) != 0 // then, and only then, the statuses hold error codes
-	ended := make([]int, 0, 16)
+	t.ended = t.ended[:0]
 	for k := range int(done) {
 		i := int(q.indices[k])
 		st := q.status[k*t.lib.statusSize:][:t.lib.statusSize]
-		t.part(q.owner[i], q.bytes[i], st, failed)
-		ended = append(ended, i)
-	}
-	// From the back: remove moves the last entry to the hole.
-	for len(ended) > 0 {
-		top := 0
-		for k := range ended {
-			if ended[k] > ended[top] {
-				top = k
-			}
+		e := ended{index: i, r: q.owner[i], role: q.role[i]}
+		if failed {
+			e.code = *(*int32)(unsafe.Pointer(&st[t.lib.statusErr]))
 		}
-		q.remove(t.lib, ended[top])
-		ended[top] = ended[len(ended)-1]
-		ended = ended[:len(ended)-1]
+		if e.role == roleFirst {
+			purego.SyscallN(t.lib.fn.getCount, uintptr(unsafe.Pointer(&st[0])), t.lib.byteType.value, uintptr(unsafe.Pointer(&e.got)))
+		}
+		t.ended = append(t.ended, e)
+	}
+	// From the back, as remove moves the last entry into the hole.
+	slices.SortFunc(t.ended, func(a, b ended) int { return b.index - a.index })
+	for _, e := range t.ended {
+		q.remove(t.lib, e.index)
+	}
+	for i := range t.ended {
+		t.part(&t.ended[i])
+		t.ended[i].r = nil
 	}
 	return true
 }
 
-// part ends one MPI message of r.
-func (t *Transport) part(r *request, want int, status []byte, failed bool) {
+// ended is a message that MPI has completed.
+type ended struct {
+	index int
+	r     *request
+	role  int
+	code  int32
+	got   int32
+}
+
+// part ends one message of a request; of a receive's head, it posts the rest.
+func (t *Transport) part(e *ended) {
+	r := e.r
 	r.parts--
-	code := int32(0)
-	if failed {
-		code = *(*int32)(unsafe.Pointer(&status[t.lib.statusErr]))
-	}
-	got := int32(want)
-	if !r.send {
-		purego.SyscallN(t.lib.fn.getCount, uintptr(unsafe.Pointer(&status[0])), t.lib.byteType.value, uintptr(unsafe.Pointer(&got)))
-	}
 	switch {
-	case code != 0:
-		e := t.lib.errorOf(map[bool]string{true: "MPI_Isend", false: "MPI_Irecv"}[r.send], code)
-		if int32(e.Class) == t.lib.errTruncate && !r.send {
-			// How long it was is lost with some libraries; it was longer than its receive.
-			t.fail(r, &collectives.ErrLength{From: r.peer, Tag: r.tag, Want: len(r.buf), Got: max(int(got), len(r.buf)+1)})
-		} else {
-			t.fail(r, fmt.Errorf("mpi: %v: %w", r, e))
+	case e.code != 0:
+		name := "MPI_Irecv"
+		if r.send {
+			name = "MPI_Isend"
 		}
-	case int(got) != want && !t.closed:
-		t.fail(r, &collectives.ErrLength{From: r.peer, Tag: r.tag, Want: len(r.buf), Got: r.got + int(got)})
+		r.fail(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, e.code)))
+	case e.role == roleFirst && !r.cancelled:
+		t.arrived(r, int(e.got))
 	}
-	r.got += int(got)
 	if r.parts == 0 {
 		r.release()
 		r.complete(r.first)
-	}
-}
-
-// fail keeps the first error of r. What MPI still holds of it keeps its buffer.
-func (t *Transport) fail(r *request, err error) {
-	if r.first == nil {
-		r.first = err
 	}
 }
 
@@ -144,14 +140,13 @@ func (t *Transport) failPending(err error) {
 	}
 }
 
-// cancelReceives takes back receives nobody sends to.
+// cancelReceives takes back receives that nothing has arrived for.
 func (t *Transport) cancelReceives() {
 	q := &t.table
 	for i, r := range q.owner[:q.n] {
-		if !r.send {
-			if r.first == nil {
-				r.first = collectives.ErrClosed
-			}
+		if q.role[i] == roleFirst {
+			r.cancelled = true
+			r.fail(collectives.ErrClosed)
 			purego.SyscallN(t.lib.fn.cancel, uintptr(unsafe.Pointer(&q.handles[i*t.lib.handleSize])))
 		}
 	}

@@ -19,7 +19,8 @@ type Transport struct {
 	lib       *library
 	cfg       Config
 	info      map[string]string
-	comm      uintptr
+	comm      uintptr // small messages and heads
+	bodyComm  uintptr // the rest of longer ones
 	rank      int
 	size      int
 	localRank int
@@ -37,6 +38,9 @@ type Transport struct {
 
 	mu        sync.Mutex // round every call of MPI
 	table     table
+	ended     []ended
+	slots     slots
+	number    int // of the last message with a body
 	closed    bool
 	finalized bool
 }
@@ -59,14 +63,15 @@ func (t *Transport) Info() map[string]string {
 	return m
 }
 
-// request is one send or receive: one or more MPI messages.
+// request is one send or receive: one or more messages of MPI.
 type request struct {
 	t         *Transport
 	send      bool
 	peer, tag int
 	buf       []byte
-	parts     int // MPI messages not complete
-	got       int // bytes received
+	head      []byte // slot in MPI's hands
+	spare     []byte // takes a message of the wrong length
+	parts     int    // messages of MPI not complete
 
 	state  atomic.Uint32
 	err    error
@@ -74,6 +79,8 @@ type request struct {
 	ch     chan struct{}
 	pin    runtime.Pinner
 	pinned bool
+
+	cancelled bool
 }
 
 func (r *request) finished() bool { return r.state.Load() != 0 }
@@ -97,34 +104,27 @@ func (r *request) complete(err error) {
 	}
 }
 
-// release gives the buffer back once MPI holds no part of it.
+// fail keeps the first error; the request ends when MPI holds no part of it.
+func (r *request) fail(err error) {
+	if r.first == nil {
+		r.first = err
+	}
+}
+
+func (r *request) wrongLength(got int) error {
+	return &collectives.ErrLength{From: r.peer, Tag: r.tag, Want: len(r.buf), Got: got}
+}
+
+// release gives the buffers back once MPI holds no part of them.
 func (r *request) release() {
 	if r.pinned {
 		r.pin.Unpin()
 		r.pinned = false
 	}
-	r.buf = nil
-}
-
-var nothing [8]byte // address of empty messages
-
-// cut gives the bounds of the parts of a message of n bytes. A cut message's
-// first part is shorter the more parts there are, and never as long as a whole
-// message may be: a receive of another length then meets a first part of
-// another length, or ends early, and does not pair up by chance.
-func cut(n, limit int) []int {
-	whole := limit - min(4096, limit/4)
-	if n <= whole {
-		return []int{n}
+	if r.head != nil {
+		r.t.slots.put(r.head)
 	}
-	parts := (n + whole - 1) / whole
-	first := whole - min(parts, whole/2)
-	ends := []int{first}
-	for at := first; at < n; {
-		at = min(at+whole, n)
-		ends = append(ends, at)
-	}
-	return ends
+	r.buf, r.head, r.spare = nil, nil, nil
 }
 
 // Isend starts sending b; see collectives.Transport.
@@ -146,7 +146,7 @@ func (t *Transport) post(r *request) *request {
 		r.complete(fmt.Errorf("mpi: %v: tags go from 0 to %d", r, collectives.MaxTag))
 		return r
 	}
-	if len(r.buf) > 0 {
+	if len(r.buf) > smallBytes || (r.send && len(r.buf) > 0) {
 		r.pin.Pin(&r.buf[0])
 		r.pinned = true
 	}
@@ -157,16 +157,15 @@ func (t *Transport) post(r *request) *request {
 		r.complete(collectives.ErrClosed)
 		return r
 	}
-	if len(r.buf) <= t.limit-min(4096, t.limit/4) {
-		t.start(r, 0, len(r.buf))
+	if r.send {
+		t.sendAll(r)
 	} else {
-		at := 0
-		for _, end := range cut(len(r.buf), t.limit) {
-			if !t.start(r, at, end) {
-				break
-			}
-			at = end
-		}
+		r.head = t.slots.get()
+		t.start(r, roleFirst, r.head, r.tag, t.comm)
+	}
+	if r.parts == 0 { // MPI refused the first one
+		r.release()
+		r.complete(r.first)
 	}
 	if t.idle.Load() && t.waiters.Load() == 0 {
 		select {
@@ -177,28 +176,18 @@ func (t *Transport) post(r *request) *request {
 	return r
 }
 
-// start gives bytes [from, to) of r to MPI.
-func (t *Transport) start(r *request, from, to int) bool {
+// start gives b to MPI as one message.
+func (t *Transport) start(r *request, role int, b []byte, tag int, comm uintptr) bool {
 	fn, name := t.lib.fn.irecv, "MPI_Irecv"
 	if r.send {
 		fn, name = t.lib.fn.isend, "MPI_Isend"
 	}
-	p := &nothing[0]
-	if to > from {
-		p = &r.buf[from]
-	}
-	slot := t.table.push(t.lib, r, to-from)
-	rc, _, _ := purego.SyscallN(fn, uintptr(unsafe.Pointer(p)), uintptr(to-from), t.lib.byteType.value,
-		uintptr(r.peer), uintptr(r.tag), t.comm, uintptr(unsafe.Pointer(slot)))
+	slot := t.table.push(t.lib, r, role)
+	rc, _, _ := purego.SyscallN(fn, uintptr(address(b)), uintptr(len(b)), t.lib.byteType.value,
+		uintptr(r.peer), uintptr(tag), comm, uintptr(unsafe.Pointer(slot)))
 	if err := t.lib.check(name, rc); err != nil {
 		t.table.pop()
-		if r.first == nil {
-			r.first = fmt.Errorf("mpi: %v: %w", r, err)
-		}
-		if r.parts == 0 {
-			r.release()
-		}
-		r.complete(r.first)
+		r.fail(fmt.Errorf("mpi: %v: %w", r, err))
 		return false
 	}
 	r.parts++
@@ -247,9 +236,11 @@ func (t *Transport) finalize() error {
 		return nil
 	}
 	t.finalized = true
-	if t.comm != 0 {
-		slot := uint64(t.comm)
-		purego.SyscallN(t.lib.fn.commFree, uintptr(unsafe.Pointer(&slot)))
+	for _, comm := range []uintptr{t.bodyComm, t.comm} {
+		if comm != 0 {
+			slot := uint64(comm)
+			purego.SyscallN(t.lib.fn.commFree, uintptr(unsafe.Pointer(&slot)))
+		}
 	}
 	signals := saveSignals()
 	r, _, _ := purego.SyscallN(t.lib.fn.finalize)
