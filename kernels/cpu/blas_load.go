@@ -142,6 +142,9 @@ func loadedFrom(soname string) string {
 // description is what Info says of a library.
 type description struct{ name, path, version string }
 
+// grain is a multiple of the tiles of the libraries' kernels for AVX2 and AVX-512.
+func (description) grain() (rows, cols int) { return 48, 48 }
+
 func (d description) info() map[string]string {
 	return map[string]string{"blas": d.name, "blas_path": d.path, "blas_version": d.version}
 }

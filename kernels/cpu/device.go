@@ -7,7 +7,6 @@
 package cpu
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -96,7 +95,7 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	d.pool.close()
-	return errors.Join(d.err, d.mem.close())
+	return d.mem.close()
 }
 
 // fail keeps the first failure of an operation for Sync.

@@ -15,6 +15,8 @@ type sgemmer interface {
 	// sgemm is Gemm on one thread; w belongs to the caller's thread. Sizes are
 	// checked and at least 1.
 	sgemm(w *workerScratch, p *product)
+	// grain is the tile of C, of which blocks should be multiples.
+	grain() (rows, cols int)
 	info() map[string]string
 }
 
@@ -52,10 +54,6 @@ type fortranArgs struct {
 // floats returns p moved by n elements of f32.
 func floats(p unsafe.Pointer, n int) unsafe.Pointer { return unsafe.Add(p, n*4) }
 
-// gemmGrain is what bounds of a thread's block of C are multiples of: a multiple
-// of the tiles of all kernels, so that cutting moves no element to another tile.
-const gemmGrain = 336
-
 // Gemm computes C = alpha·op(A)·op(B) + beta·C. With beta 0, C is not read.
 func (d *Device) Gemm(transA, transB bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 	if m < 0 || n < 0 || k < 0 {
@@ -85,7 +83,9 @@ func (d *Device) Gemm(transA, transB bool, m, n, k int, alpha float32, a kernels
 		d.gemm.sgemm(&d.work[0], &p)
 		return
 	}
-	bm, bn := roundUp((m+rows-1)/rows, grainOf(m, rows)), roundUp((n+cols-1)/cols, grainOf(n, cols))
+	// Bounds at whole tiles, of which only the last of C may then be narrow.
+	gm, gn := d.gemm.grain()
+	bm, bn := roundUp((m+rows-1)/rows, gm), roundUp((n+cols-1)/cols, gn)
 	rows, cols = (m+bm-1)/bm, (n+bn-1)/bn
 	d.pool.run(rows*cols, func(worker, i int) {
 		q := p.block(i/cols*bm, i%cols*bn, bm, bn)
@@ -134,14 +134,6 @@ func (d *Device) cut(m, n, k int) (rows, cols int) {
 		}
 	}
 	return rows, cols
-}
-
-// grainOf is the multiple to which bounds of blocks are rounded.
-func grainOf(n, parts int) int {
-	if n/parts >= 4*gemmGrain {
-		return gemmGrain
-	}
-	return 48
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }

@@ -30,6 +30,8 @@ const (
 // column of B alone, so results are the same however a product is cut.
 type ownBLAS struct{ kernel *gemmKernel }
 
+func (o ownBLAS) grain() (rows, cols int) { return o.kernel.mr, o.kernel.nr }
+
 func (o ownBLAS) info() map[string]string {
 	return map[string]string{"blas": "go", "blas_path": "", "blas_version": "built in"}
 }

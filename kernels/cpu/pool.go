@@ -91,20 +91,24 @@ func (p *pool) close() {
 	}
 }
 
-// split cuts [0, n) into pieces of at least grain elements, their bounds
-// multiples of it, and runs fn on each. Only for work whose result does not
-// depend on where it is cut.
+// split cuts [0, n) into pieces at multiples of grain, shares them out, and runs
+// fn on each. Only for work whose result does not depend on where it is cut.
+// Pieces are short even on one thread: assembly cannot be preempted, and a long
+// stretch of it would hold up the garbage collector and every goroutine with it.
 func (d *Device) split(n, grain int, fn func(from, to int)) {
-	pieces := min(d.threads, (n+grain-1)/grain)
-	if pieces <= 1 {
-		if n > 0 {
-			fn(0, n)
+	size := grain * 16
+	if d.threads > 1 {
+		each := (n + d.threads - 1) / d.threads
+		size = min(size, roundUp(max(each, 1), grain))
+	}
+	pieces := (n + size - 1) / size
+	if d.threads == 1 || pieces == 1 {
+		for i := range pieces {
+			fn(i*size, min(n, (i+1)*size))
 		}
 		return
 	}
-	size := (n + pieces - 1) / pieces
-	size = (size + grain - 1) / grain * grain
-	d.pool.run((n+size-1)/size, func(_, i int) { fn(i*size, min(n, (i+1)*size)) })
+	d.pool.run(pieces, func(_, i int) { fn(i*size, min(n, (i+1)*size)) })
 }
 
 // splitRows is split for rows of the given width: pieces of at least about 8192 elements,

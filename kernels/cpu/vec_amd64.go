@@ -41,7 +41,7 @@ var avx512Kernels = vecKernels{
 	sgd:         func(w, g, b []float32, p *sgdParams) { sgdAVX512(w, g, b, &p.gradScale) },
 	sgdPlain:    func(w, g []float32, p *sgdParams) { sgdPlainAVX512(w, g, &p.gradScale) },
 	gemm: gemmKernel{
-		fast: true, mr: 14, nr: 32, kc: tileKC, mc: 24 * 14, nc: 2048,
+		fast: true, mr: 14, nr: 32, kc: tileKC, mc: 24 * 14, nc: 4096,
 		tile:      tiles{tilesAVX512[:], tilesTAVX512[:]}.run,
 		transpose: transposeAVX2,
 	},
@@ -72,7 +72,7 @@ var avx2Kernels = vecKernels{
 	sgd:         func(w, g, b []float32, p *sgdParams) { sgdAVX2(w, g, b, &p.gradScale) },
 	sgdPlain:    func(w, g []float32, p *sgdParams) { sgdPlainAVX2(w, g, &p.gradScale) },
 	gemm: gemmKernel{
-		fast: true, mr: 6, nr: 16, kc: tileKC, mc: 56 * 6, nc: 2048,
+		fast: true, mr: 6, nr: 16, kc: tileKC, mc: 56 * 6, nc: 4096,
 		tile:      tiles{tilesAVX2[:], tilesTAVX2[:]}.run,
 		transpose: transposeAVX2,
 	},
