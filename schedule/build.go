@@ -64,7 +64,13 @@ var builders = []builder{
 	zbH2,
 	interleavedZB,
 	zbV,
+	vHalf,
+	vMin,
 	dualPipeV,
+	hanayo,
+	chimera,
+	pipeDream,
+	pipeDream2BW,
 }
 
 // Kinds describes every kind that Build knows.

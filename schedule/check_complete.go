@@ -59,6 +59,9 @@ func checkComplete(s *Schedule) error {
 			}
 		}
 	}
+	if err := checkVersions(s); err != nil {
+		return err
+	}
 	for stage := range s.Stages {
 		for k := range s.Microbatches {
 			cell := saw[stage*s.Microbatches+k]
@@ -95,6 +98,27 @@ func checkOnce(s *Schedule, r, i, k int, saw uint16) error {
 		return wrongOp(s, r, i, "the weight gradient of micro-batch %d comes after the update that needs it", k)
 	case bit == sawUpdate && (o.First%s.Async.Every != 0 || o.Last != min(o.First+s.Async.Every, s.Microbatches)-1):
 		return wrongOp(s, r, i, "an update covers %d micro-batches", s.Async.Every)
+	}
+	return nil
+}
+
+// checkVersions checks that the weights that each F reads exist by then.
+func checkVersions(s *Schedule) error {
+	if s.Async == nil || s.Async.Delay < 0 {
+		return nil
+	}
+	for r, program := range s.Programs {
+		made := map[int]int{}
+		for i, o := range program {
+			switch o.Kind {
+			case Update:
+				made[o.Stage]++
+			case Forward:
+				if want := o.First/s.Async.Every - s.Async.Delay; want > made[o.Stage] {
+					return wrongOp(s, r, i, "it reads version %d of the weights; %d updates of stage %d come before", want, made[o.Stage], o.Stage)
+				}
+			}
+		}
 	}
 	return nil
 }

@@ -65,31 +65,3 @@ func TestPaperMakespans(t *testing.T) {
 		})
 	}
 }
-
-func TestLowerSmoke(t *testing.T) {
-	for _, kind := range Names() {
-		for p := 1; p <= 5; p++ {
-			for m := 1; m <= 8; m++ {
-				for _, pl := range Placements() {
-					for _, n := range []int{0, 1, 2, 3} {
-						if _, err := Build(kind, Config{Ranks: p, Microbatches: m}); err != nil {
-							continue
-						}
-						s := build(t, kind, p, m, 0, Policy{pl, n})
-						if err := Check(s); err != nil {
-							t.Fatalf("%s p=%d m=%d %v: %v", kind, p, m, pl, err)
-						}
-						l, err := Lower(s)
-						if err != nil {
-							t.Fatalf("%s p=%d m=%d %v: %v", kind, p, m, pl, err)
-						}
-						a, b := simulate(t, s, Units()), simulate(t, l, Units())
-						if a.Makespan() != b.Makespan() {
-							t.Fatalf("%s p=%d m=%d %v: lowered makespan %v, want %v", kind, p, m, pl, b.Makespan(), a.Makespan())
-						}
-					}
-				}
-			}
-		}
-	}
-}
