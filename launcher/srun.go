@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -48,6 +49,9 @@ func detectSrun(vars map[string]string) (World, []string) {
 		w.Problem = err.Error()
 		return w, nil
 	}
+	if why := staleStep(vars, w.Rank, job+"."+step); why != "" {
+		return alone(), []string{"variables of another step: " + why}
+	}
 	if w.Size == 1 {
 		return alone(), []string{fmt.Sprintf("step %s.%s has one task: alone", job, step)}
 	}
@@ -64,6 +68,30 @@ func detectSrun(vars map[string]string) (World, []string) {
 		notes = append(notes, "srun was started without an --mpi that a library can use (pmix for Open MPI, pmi2 for MPICH)")
 	}
 	return w, notes
+}
+
+// staleStep says what shows that the step's variables were inherited: a batch
+// script that was submitted from inside a step (a job that queues its successor)
+// has them all, with a job id, a rank and a list of local tasks of its own.
+func staleStep(vars map[string]string, rank int, id string) string {
+	if ns := vars["PMIX_NAMESPACE"]; strings.HasPrefix(ns, "slurm.pmix.") && ns != "slurm.pmix."+id {
+		return fmt.Sprintf("PMIX_NAMESPACE=%s is not of step %s", ns, id)
+	}
+	if pmi := vars["PMI_JOBID"]; vars["PMI_FD"] != "" && pmi != "" && pmi != id {
+		return fmt.Sprintf("PMI_JOBID=%s is not of step %s", pmi, id)
+	}
+	list, ok := vars["SLURM_GTIDS"]
+	if !ok {
+		return ""
+	}
+	ids := strings.Split(list, ",")
+	if !slices.Contains(ids, strconv.Itoa(rank)) {
+		return fmt.Sprintf("rank %d is not among this node's, SLURM_GTIDS=%s", rank, list)
+	}
+	if n := tasksOnNode(vars["SLURM_STEP_TASKS_PER_NODE"], number(vars, "SLURM_NODEID")); n != Unknown && n != len(ids) {
+		return fmt.Sprintf("the step has %d tasks on this node, SLURM_GTIDS=%s", n, list)
+	}
+	return ""
 }
 
 // tasksOnNode reads Slurm's run-length list of tasks a node, "2(x3),1" = 2,2,2,1,
