@@ -190,6 +190,9 @@ func TestTheSuiteFindsFaults(t *testing.T) {
 	opt := transporttest.Options{MaxBytes: 300 << 10, Timeout: 700 * time.Millisecond}
 	for name, fault := range faults {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			if transporttest.Race && strings.Contains(name, "early") {
+				t.Skip("reads and writes a buffer at once, which is the fault")
+			}
 			t.Parallel()
 			var found []string
 			for _, c := range transporttest.Cases() {
