@@ -21,7 +21,7 @@ func found(t testing.TB) []string {
 	return names
 }
 
-// TestLibraries runs the operations that multiply on each BLAS of this machine.
+// TestLibraries runs the product on each BLAS of this machine.
 func TestLibraries(t *testing.T) {
 	for _, name := range found(t) {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestLibraries(t *testing.T) {
 			}
 			t.Logf("%s: %s, %s", info["blas"], info["blas_path"], info["blas_version"])
 			for _, c := range kerneltest.Cases() {
-				if strings.HasPrefix(c.Name, "Gemm") || strings.HasPrefix(c.Name, "Attention") {
+				if strings.HasPrefix(c.Name, "Gemm") {
 					if err := c.Check(maker); err != nil {
 						t.Error(err)
 					}
@@ -62,5 +62,23 @@ func TestUnknownBLAS(t *testing.T) {
 	_, err := openLibrary(l, []string{"libmissing1.so", "/nowhere/libmissing2.so"})
 	if err == nil || !strings.Contains(err.Error(), "libmissing1.so") || !strings.Contains(err.Error(), "/nowhere/libmissing2.so") {
 		t.Errorf("got error %v, want one that lists both paths", err)
+	}
+}
+
+// TestAttentionThroughLibrary: where the own kernels are plain Go, attention multiplies
+// through the library.
+func TestAttentionThroughLibrary(t *testing.T) {
+	names := found(t)
+	if len(names) == 0 {
+		t.Skip("no BLAS is installed")
+	}
+	for _, c := range kerneltest.Cases() {
+		if strings.HasPrefix(c.Name, "Attention") {
+			if err := c.Check(func(threads int) (kernels.Device, error) {
+				return New(Options{Threads: threads, BLAS: names[0], ISA: "go"})
+			}); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

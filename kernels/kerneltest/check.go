@@ -1,10 +1,11 @@
 package kerneltest
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
+	"unsafe"
 
 	"github.com/pipetrain/pipetrain/kernels"
 )
@@ -13,11 +14,11 @@ import (
 type check struct {
 	d       kernels.Device
 	r       *rand.Rand
-	pick    *rand.Rand           // for slopes alone, which only the first run has
-	again   bool                 // not the first run of the case
-	offset  int                  // elements by which buffers are off the device's alignment
-	shape   string               // for messages
-	memo    map[string][]float64 // references, the same for all runs of a case
+	pick    *rand.Rand // for slopes alone, which only the first run has
+	again   bool       // not the first run of the case
+	offset  int        // elements by which buffers are off the device's alignment
+	shape   string     // for messages
+	name    string
 	live    []*operand
 	errs    []error
 	results []result
@@ -79,23 +80,26 @@ func (c *check) begin(format string, args ...any) {
 	c.shape = fmt.Sprintf(format, args...) + ": "
 }
 
-// once computes a costly reference in the first run of a case and keeps it for
-// the others, which have the same inputs.
+// references holds what once computed; the inputs of a case are the same in all
+// runs and on all devices.
+var references sync.Map
+
+// once computes a costly reference the first time and keeps it for all later runs.
 func (c *check) once(what string, f func() []float64) []float64 {
-	v, ok := c.memo[c.shape+what]
+	key := c.name + c.shape + what
+	v, ok := references.Load(key)
 	if !ok {
-		v = f()
-		c.memo[c.shape+what] = v
+		v, _ = references.LoadOrStore(key, f())
 	}
-	return v
+	return v.([]float64)
 }
 
 func (c *check) place(o *operand, n int, t kernels.DType, put func(b []byte)) *operand {
 	size := int(t.Size())
 	pad := guard + c.offset
-	raw := make([]byte, (pad+n+guard)*size)
-	for i := 0; i+4 <= len(raw); i += 4 {
-		binary.LittleEndian.PutUint32(raw[i:], guardBits)
+	raw := bytesOf(make([]uint32, (pad+n+guard)*size/4))
+	for i := range words(raw) {
+		words(raw)[i] = guardBits
 	}
 	put(raw[pad*size : (pad+n)*size])
 	w, err := c.d.Alloc(int64(len(raw)))
@@ -123,11 +127,7 @@ func (c *check) inOut(name string, v []float32) *operand {
 
 // ids places I32 values.
 func (c *check) ids(name string, v []int32) *operand {
-	return c.place(&operand{name: name, ints: v, state: input}, len(v), kernels.I32, func(b []byte) {
-		for i, x := range v {
-			binary.LittleEndian.PutUint32(b[i*4:], uint32(x))
-		}
-	})
+	return c.place(&operand{name: name, ints: v, state: input}, len(v), kernels.I32, func(b []byte) { copy(b, bytesOf(v)) })
 }
 
 // out places an output of n poisoned elements.
@@ -156,26 +156,28 @@ func (c *check) work(n int64) *operand {
 }
 
 func putF32(v []float32) func([]byte) {
-	return func(b []byte) {
-		for i, x := range v {
-			binary.LittleEndian.PutUint32(b[i*4:], math.Float32bits(x))
-		}
-	}
+	return func(b []byte) { copy(b, bytesOf(v)) }
+}
+
+// bytesOf and words look at memory as it lies: devices share the host's byte order.
+func bytesOf[T uint32 | int32 | float32](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*4)
+}
+
+func words(b []byte) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
 func (c *check) raw(b kernels.Buffer) []byte {
-	v := make([]byte, b.Bytes())
+	v := bytesOf(make([]uint32, (b.Bytes()+3)/4))[:b.Bytes()]
 	c.d.CopyOut(v, b)
 	return v
 }
 
 // read returns an operand's values.
 func (c *check) read(o *operand) []float32 {
-	b := c.raw(o.buf)
-	v := make([]float32, len(b)/4)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[i*4:]))
-	}
+	v := make([]float32, o.buf.Len)
+	c.d.CopyOut(bytesOf(v), o.buf)
 	return v
 }
 
@@ -185,19 +187,15 @@ func (c *check) end() {
 		c.failf("Sync: %v", err)
 	}
 	for _, o := range c.live {
-		whole := c.raw(o.whole)
-		size := int(o.buf.Type.Size())
+		whole := words(c.raw(o.whole))
+		size := int(o.buf.Type.Size()) / 4
 		from := (guard + c.offset) * size
-		to := from + int(o.buf.Len)*size
-		for i := 0; i+4 <= len(whole); i += 4 {
-			if (i < from || i >= to) && binary.LittleEndian.Uint32(whole[i:]) != guardBits {
-				c.failf("%s: written outside: byte %d, the buffer is [0, %d)", o.name, i-from, to-from)
+		bits := whole[from : from+int(o.buf.Len)*size]
+		for i, w := range whole {
+			if w != guardBits && (i < from || i >= from+len(bits)) {
+				c.failf("%s: written outside: byte %d, the buffer is [0, %d)", o.name, (i-from)*4, len(bits)*4)
 				break
 			}
-		}
-		bits := make([]uint32, (to-from)/4)
-		for i := range bits {
-			bits[i] = binary.LittleEndian.Uint32(whole[from+i*4:])
 		}
 		switch o.state {
 		case output:
