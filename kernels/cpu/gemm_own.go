@@ -81,7 +81,7 @@ func (g *gemmKernel) left(w *workerScratch, p *product, ic, pc, mc, kc int) (a u
 			return floats(p.a, ic*p.lda+pc), g.mr * p.lda, 0
 		}
 	}
-	w.packA = grow(w.packA, min(g.mc, roundUp(p.m, g.mr))/g.mr*max(g.mr*(tileKC+aPad), roundUp(g.mr, 8)*tileKC))
+	w.packA = grow(w.packA, min(g.mc, roundUp(p.m, g.mr))/g.mr*g.tileSize())
 	tile, aStep = g.packA(w.packA, p, ic, pc, mc, kc)
 	return unsafe.Pointer(&w.packA[0]), tile, aStep
 }
@@ -122,21 +122,30 @@ func (g *gemmKernel) packA(dst []float32, p *product, ic, pc, mc, kc int) (tile,
 		return g.mr * ld, 0
 	}
 	up := roundUp(g.mr, 8)
-	for ir := 0; ir < mc; ir += g.mr {
-		to := dst[ir/g.mr*up*tileKC:]
-		src := floats(p.a, pc*p.lda+ic+ir)
-		if up == 16 && ic+ir+16 <= p.m { // two elements too many, but still of A
-			for k := range kc {
-				*(*[16]float32)(to[k*16:]) = *(*[16]float32)(floats(src, k*p.lda))
+	// A few rows at a time, each from end to end: going down the columns of a
+	// tile would meet one cache set only when the stride is a power of two.
+	tile = g.tileSize()
+	const few = 4
+	for k0 := 0; k0 < kc; k0 += few {
+		for ir := 0; ir < mc; ir += g.mr {
+			to := dst[ir/g.mr*tile:]
+			src := floats(p.a, pc*p.lda+ic+ir)
+			rows := min(g.mr, mc-ir)
+			for k := k0; k < min(k0+few, kc); k++ {
+				if up == 16 && ic+ir+16 <= p.m { // two elements too many, but still of A
+					*(*[16]float32)(to[k*16:]) = *(*[16]float32)(floats(src, k*p.lda))
+				} else {
+					copy(to[k*up:k*up+rows], unsafe.Slice((*float32)(floats(src, k*p.lda)), rows))
+				}
 			}
-			continue
-		}
-		rows := min(g.mr, mc-ir)
-		for k := range kc {
-			copy(to[k*up:k*up+rows], unsafe.Slice((*float32)(floats(src, k*p.lda)), rows))
 		}
 	}
-	return up * tileKC, up
+	return tile, up
+}
+
+// tileSize is the elements from one packed tile of A to the next, for either form.
+func (g *gemmKernel) tileSize() int {
+	return max(g.mr*(tileKC+aPad), roundUp(g.mr, 8)*tileKC+aPad)
 }
 
 // rightOperand is the right matrix of several products, packed once where the own
