@@ -99,6 +99,10 @@ type Backends struct {
 	// World returns the transports of a world of this many ranks within this
 	// process, over the local transport. The doctor closes them.
 	World func(ranks int) ([]collectives.Transport, error)
+	// Join returns this process's part in the world that a launcher started it in.
+	// It is called once, in a process that is a rank; whoever handed it in closes
+	// the transport, after Gather.
+	Join func() (collectives.Transport, error)
 	// MPIRank returns the command that, started as a rank by a launcher, joins MPI
 	// with this library and calls MPIRank. The doctor starts it under every
 	// launcher that fits. Empty: pairs are judged by their names alone.
@@ -146,6 +150,7 @@ func Checks() []Check {
 		{Group: "local transport", Name: "messages", Run: checkMessages},
 
 		{Group: "mpi", Name: "this process", Run: checkWorld},
+		{Group: "mpi", Name: "all ranks", Run: checkAllRanks, Limit: time.Minute},
 		{Group: "mpi", Name: "shared memory", Run: checkShm},
 		{Group: "mpi", Name: "libraries", Run: checkMPILibraries},
 		{Group: "mpi", Name: "launchers", Run: checkMPILaunchers},

@@ -250,7 +250,7 @@ func tryPair(ctx context.Context, h *Host, l mpiLauncher, m mpiLibrary) Finding 
 		return fails("use the launcher that belongs to the library", "2 ranks under %s with %s came up as worlds of %v", l.Path, m, sizes)
 	}
 	r := ranks[0]
-	return ok("2 ranks under %s with %s: %.1f µs for 8 B, %.1f GB/s for 4 MiB, started and ended in %.2f s", l.Path, m, r.RoundTrip*1e6, r.Bandwidth/1e9, time.Since(begin).Seconds()).
+	return ok("2 ranks under %s with %s: %.1f µs for 8 B, %.1f GB/s for 4 MiB, started and ended in %.2f s", l.Path, m, r.Latency*1e6, r.Bandwidth/1e9, time.Since(begin).Seconds()).
 		with("ranks", ranks)
 }
 

@@ -3,11 +3,13 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pipetrain/pipetrain/collectives"
@@ -70,6 +72,61 @@ func TestMPIPairs(t *testing.T) {
 		}
 	}
 	expect(t, real(), checkMPIPairs, OK, "by name; not tried")
+	within := real()
+	within.Env = append(within.Env, "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2")
+	within.MPIRank = func(string) []string { t.Error("a rank started ranks"); return nil }
+	expect(t, within, checkMPIPairs, OK, "not tried from within a rank")
+}
+
+// TestRealMPI has ranks of both real MPIs exchange messages, and ranks whose
+// library is the other launcher's refuse.
+func TestRealMPI(t *testing.T) {
+	realMPI(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := real()
+	h.MPIRank = func(library string) []string {
+		return []string{"env", rankVariable + "=mpi", rankVariable + "_LIBRARY=" + library, self}
+	}
+	found := expect(t, h, checkMPIPairs, OK, "GB/s for 4 MiB")
+	for _, f := range found {
+		ranks, _ := f.Values["ranks"].([]Exchange)
+		if len(ranks) != 2 || ranks[0].Library == "" || ranks[0].Path == "" || ranks[0].Latency <= 0 || ranks[0].Bandwidth <= 0 {
+			t.Errorf("ranks %+v", ranks)
+		}
+	}
+	libs, _ := findMPI(h)
+	launchers, _ := findLaunchers(t.Context(), h)
+	for _, l := range launchers {
+		other := libs[slices.IndexFunc(libs, func(m mpiLibrary) bool { return m.Family != l.Family })]
+		if f := tryPair(t.Context(), h, l, other); f.Level != Fails {
+			t.Errorf("%s with %s: %+v", l, other, f)
+		}
+	}
+}
+
+func TestAllRanks(t *testing.T) {
+	expect(t, &Host{}, checkAllRanks, OK, "not a rank")
+	world := local.NewWorld(2)
+	rank := func(i int, size string) *Host {
+		h := &Host{Env: []string{fmt.Sprint("OMPI_COMM_WORLD_RANK=", i), "OMPI_COMM_WORLD_SIZE=" + size}}
+		h.Join = func() (collectives.Transport, error) { return world[i], nil }
+		return h
+	}
+	var wg sync.WaitGroup
+	for i := range world {
+		wg.Go(func() { expect(t, rank(i, "2"), checkAllRanks, OK, "of 2 under openmpi", "GB/s to the next rank") })
+	}
+	wg.Wait()
+	expect(t, rank(0, "4"), checkAllRanks, Fails, "formed a world of 2: every rank would train alone")
+	world[1].Close()
+	expect(t, rank(0, "2"), checkAllRanks, Fails, "rank 1")
+	world[0].Close()
+	h := rank(0, "2")
+	h.Join = func() (collectives.Transport, error) { return nil, errors.New("libmpi is not here") }
+	expect(t, h, checkAllRanks, Fails, "libmpi is not here")
 }
 
 func TestMPIBad(t *testing.T) {

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/launcher"
 )
 
 // Exchange is what Exercise measured on one rank.
 type Exchange struct {
-	Rank           int     `json:"rank"`
-	Size           int     `json:"size"`
-	Kind           string  `json:"kind"`
-	RoundTrip      float64 `json:"round_trip_seconds"` // 8 bytes to the next rank and on, a whole ring
-	Bandwidth      float64 `json:"bytes_per_second"`   // 4 MiB to the next rank
-	AllReduce      float64 `json:"allreduce_seconds"`  // 1 MiB
-	Library        string  `json:"library,omitempty"`  // from Transport.Info
-	LibraryVersion string  `json:"library_version,omitempty"`
+	Rank      int     `json:"rank"`
+	Size      int     `json:"size"`
+	Kind      string  `json:"kind"`
+	Latency   float64 `json:"latency_seconds"`   // 8 bytes to the next rank while as many come from the one before
+	Bandwidth float64 `json:"bytes_per_second"`  // 4 MiB to the next rank
+	AllReduce float64 `json:"allreduce_seconds"` // 1 MiB
+	Path      string  `json:"path,omitempty"`    // of the MPI library
+	Library   string  `json:"library,omitempty"` // what it says of itself
 }
 
 // Exercise sends real messages between all ranks of a world and checks every
@@ -28,7 +29,7 @@ type Exchange struct {
 // calls it.
 func Exercise(ctx context.Context, t collectives.Transport) (Exchange, error) {
 	info := t.Info()
-	x := Exchange{Rank: t.Rank(), Size: t.Size(), Kind: t.Kind(), Library: info["path"], LibraryVersion: info["version"]}
+	x := Exchange{Rank: t.Rank(), Size: t.Size(), Kind: t.Kind(), Path: info["path"], Library: info["library"]}
 	next, before := (t.Rank()+1)%t.Size(), (t.Rank()+t.Size()-1)%t.Size()
 	for round, n := range []int{8, 64 << 10, 4 << 20} {
 		out, in := make([]byte, n), make([]byte, n)
@@ -51,7 +52,7 @@ func Exercise(ctx context.Context, t collectives.Transport) (Exchange, error) {
 			}
 		}
 		if n == 8 {
-			x.RoundTrip = best.Seconds()
+			x.Latency = best.Seconds()
 		} else {
 			x.Bandwidth = float64(n) / best.Seconds()
 		}
@@ -92,6 +93,29 @@ func MPIRank(ctx context.Context, t collectives.Transport) (string, error) {
 
 const probeMark = "pipetrain-doctor "
 
+// checkAllRanks sends messages between all ranks of the world that a launcher
+// started, this process being one of them.
+func checkAllRanks(ctx context.Context, h *Host) []Finding {
+	w := launcher.Detect(h.Env)
+	if h.Join == nil || !w.IsRank() {
+		return []Finding{ok("not a rank: start doctor under mpirun or srun to try all ranks and hosts")}
+	}
+	t, err := h.Join()
+	if err != nil {
+		return []Finding{fails("use the launcher that belongs to the library, or name the library with transport.libmpi", "%s: %v", w, err)}
+	}
+	if t.Size() != w.Size {
+		return []Finding{fails("use the launcher that belongs to the library, or name the library with transport.libmpi",
+			"%s, but the library formed a world of %d: every rank would train alone", w, t.Size())}
+	}
+	x, err := Exercise(ctx, t)
+	if err != nil {
+		return []Finding{fails("see which hosts do not reach each other: firewall, several networks (Open MPI: --mca btl_tcp_if_include, MPICH: -iface)", "%s: %v", w, err)}
+	}
+	return []Finding{ok("%s over %s: %.1f µs for 8 B, %.1f GB/s to the next rank, 1 MiB all-reduced in %.2f ms", w, x.Kind, x.Latency*1e6, x.Bandwidth/1e9, x.AllReduce*1e3).
+		with("exchange", x)}
+}
+
 // checkMessages sends messages between two ranks over the local transport.
 func checkMessages(ctx context.Context, h *Host) []Finding {
 	if h.World == nil {
@@ -121,8 +145,8 @@ func checkMessages(ctx context.Context, h *Host) []Finding {
 		return []Finding{fails("please report this, with the output of doctor --json; transport.kind = \"mpi\" is the other way", "two ranks over the local transport: %v", err)}
 	}
 	x := results[0]
-	return []Finding{ok("send and all-reduce between 2 ranks: %.1f µs for 8 B, %.1f GB/s for 4 MiB, 1 MiB all-reduced in %.2f ms", x.RoundTrip*1e6, x.Bandwidth/1e9, x.AllReduce*1e3).
-		with("latency_seconds", x.RoundTrip).with("bytes_per_second", x.Bandwidth).with("allreduce_seconds", x.AllReduce).with("info", world[0].Info())}
+	return []Finding{ok("send and all-reduce between 2 ranks: %.1f µs for 8 B, %.1f GB/s for 4 MiB, 1 MiB all-reduced in %.2f ms", x.Latency*1e6, x.Bandwidth/1e9, x.AllReduce*1e3).
+		with("latency_seconds", x.Latency).with("bytes_per_second", x.Bandwidth).with("allreduce_seconds", x.AllReduce).with("info", world[0].Info())}
 }
 
 // firstCause returns the error that is not the consequence of another rank's.
