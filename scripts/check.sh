@@ -10,6 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 staticcheck_version=v0.8.2
+# All parts but race see the program as it is built, without cgo: one set of compiled packages for all.
+export CGO_ENABLED=0
 # Per test binary. A test that hangs is cut here, with the stacks of all its goroutines.
 test_timeout=${PIPETRAIN_TEST_TIMEOUT:-10m}
 
@@ -34,7 +36,7 @@ part_staticcheck() {
   go run "$tool" ./...
 }
 
-part_build() { CGO_ENABLED=0 go build -trimpath -buildvcs=false ./... && make --no-print-directory build; }
+part_build() { go build -buildvcs=false ./... && make --no-print-directory build; }
 
 # The packages that start goroutines or share memory: found, not listed, so that a new one is not forgotten.
 concurrent_packages() {

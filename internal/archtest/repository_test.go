@@ -122,7 +122,7 @@ func schedules() string {
 	return b.String()
 }
 
-// TestBuildsWithoutC builds the binary as a user does, without a C compiler in reach.
+// TestBuildsWithoutC builds the binary without a C compiler in reach.
 func TestBuildsWithoutC(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the whole program")
