@@ -168,6 +168,20 @@ func (s *Schedule) placeV() {
 	}
 }
 
+// placeBothWays adds a second direction, from the last rank to the first, for the
+// second half of the micro-batches.
+func (s *Schedule) placeBothWays() {
+	up := make([]int, s.Stages)
+	for stage := range up {
+		up[stage] = s.Place[0][s.Stages-1-stage]
+	}
+	s.Place = append(s.Place, up)
+	s.Direction = make([]uint8, s.Microbatches)
+	for k := (s.Microbatches + 1) / 2; k < s.Microbatches; k++ {
+		s.Direction[k] = 1
+	}
+}
+
 // op returns the op of one micro-batch.
 func op(stage int, k Kind, microbatch int) Op {
 	return Op{Stage: stage, Kind: k, First: microbatch, Last: microbatch}

@@ -30,16 +30,8 @@ var chimera = builder{
 	},
 	build: func(c Config) *Schedule {
 		s := newSchedule(c)
+		s.placeBothWays()
 		p, half := c.Ranks, c.Microbatches/2
-		up := make([]int, p)
-		for stage := range up {
-			up[stage] = p - 1 - stage
-		}
-		s.Place = append(s.Place, up)
-		s.Direction = make([]uint8, c.Microbatches)
-		for k := half; k < c.Microbatches; k++ {
-			s.Direction[k] = 1
-		}
 		// The steps of one direction alone, all ops one step long.
 		unit := p / 2
 		alone := oneFOneB.build(Config{Ranks: p, Microbatches: unit, Chunks: 1})

@@ -9,22 +9,17 @@ import (
 // best of the ops whose inputs have arrived. Each stage takes its micro-batches in
 // order, forwards, backward-p1 and backward-p2 each, so weight gradients are added in that order.
 type lister struct {
-	s     *Schedule
-	costs []stageCost
+	s *Schedule
 
 	fused    bool // backwards are B; else I and W
 	underWay int  // micro-batches that may be between F of stage 0 and its I; 0: any number
 	rules    []rankRules
-	bytes    []StageBytes // by stage; nil: no memory
-	limit    []int64      // bytes a rank may hold; nil: any
+	limit    []int64 // bytes a rank may hold; nil: any
 
 	inF, inB []float64 // when inputs arrive on their rank; notYet
-	stages   []stageState
+	lanes    []lane    // by direction × stages
 	ranks    []rankState
 	queue    wakeups
-	// reserve is, by stage, what must stay free after its F, so that one micro-batch can
-	// pass the rank's later stages and turn back: a full rank is never stuck.
-	reserve []int64
 }
 
 // rankRules are the dials of one rank.
@@ -42,20 +37,29 @@ type rankRules struct {
 
 type stageCost struct{ f, i, w, b, sendF, sendB float64 }
 
-type stageState struct {
-	rank            int
+// lane is a stage in one direction, and how far it is.
+type lane struct {
+	stage, rank int
+	cost        stageCost
+	bytes       StageBytes
+	first, end  int  // its micro-batches
+	entry       bool // it is the first of its direction on its rank
+	// reserve is what must stay free after its F, so that one micro-batch of each direction can
+	// pass the rank and turn back: a full rank is not stuck.
+	reserve         int64
 	nextF, nextI, w int // next micro-batch of each kind
 }
 
 type rankState struct {
 	free    float64
-	stages  []int // held, from the first
+	lanes   []int // by stage
 	held    int64
 	waiting int // I done, W not
 }
 
-// stageCosts reads the costs of single micro-batches into a table.
-func stageCosts(s *Schedule, costs Costs) []stageCost {
+// stageCosts reads the costs of single micro-batches of a direction into a table.
+func stageCosts(s *Schedule, costs Costs, direction int) []stageCost {
+	place := s.Place[direction]
 	table := make([]stageCost, s.Stages)
 	for stage := range table {
 		c := &table[stage]
@@ -63,19 +67,64 @@ func stageCosts(s *Schedule, costs Costs) []stageCost {
 		c.i = costs.Compute(op(stage, BackwardInput, 0))
 		c.w = costs.Compute(op(stage, BackwardWeight, 0))
 		c.b = costs.Compute(op(stage, Backward, 0))
-		if r := s.Place[0][stage]; stage+1 < s.Stages && s.Place[0][stage+1] != r {
-			c.sendF = costs.Transfer(op(stage, SendF, 0), r, s.Place[0][stage+1])
+		if r := place[stage]; stage+1 < s.Stages && place[stage+1] != r {
+			c.sendF = costs.Transfer(op(stage, SendF, 0), r, place[stage+1])
 		}
-		if r := s.Place[0][stage]; stage > 0 && s.Place[0][stage-1] != r {
-			c.sendB = costs.Transfer(op(stage, SendB, 0), r, s.Place[0][stage-1])
+		if r := place[stage]; stage > 0 && place[stage-1] != r {
+			c.sendB = costs.Transfer(op(stage, SendB, 0), r, place[stage-1])
 		}
 	}
 	return table
 }
 
-// newLister returns a lister that fills in the programs of s, which has one direction.
+// newLister returns a lister that fills in the programs of s, whose directions
+// have their micro-batches one after the other.
 func newLister(s *Schedule, costs Costs) *lister {
-	return &lister{s: s, costs: stageCosts(s, costs), rules: make([]rankRules, s.Ranks)}
+	l := &lister{s: s, rules: make([]rankRules, s.Ranks), ranks: make([]rankState, s.Ranks)}
+	cells := s.Stages * s.Microbatches
+	l.inF, l.inB = make([]float64, cells), make([]float64, cells)
+	first := 0
+	for d, place := range s.Place {
+		end := s.Microbatches
+		if s.Direction != nil {
+			for end = first; end < s.Microbatches && int(s.Direction[end]) == d; end++ {
+			}
+		}
+		table := stageCosts(s, costs, d)
+		entered := make([]bool, s.Ranks)
+		for stage, r := range place {
+			l.lanes = append(l.lanes, lane{stage: stage, rank: r, cost: table[stage], first: first, end: end, entry: !entered[r]})
+			entered[r] = true
+		}
+		first = end
+	}
+	for stage := range s.Stages {
+		for d, place := range s.Place {
+			rank := &l.ranks[place[stage]]
+			rank.lanes = append(rank.lanes, d*s.Stages+stage)
+		}
+	}
+	return l
+}
+
+// limitBytes gives each rank a limit of bytes for its micro-batches.
+func (l *lister) limitBytes(bytes []StageBytes, limit []int64) {
+	l.limit = limit
+	for i := range l.lanes {
+		l.lanes[i].bytes = bytesOf(bytes, l.lanes[i].stage)
+	}
+	for i := range l.lanes {
+		ln := &l.lanes[i]
+		var gradient int64
+		for _, j := range l.ranks[ln.rank].lanes {
+			other := &l.lanes[j]
+			gradient = max(gradient, other.bytes.FromInput)
+			if i/l.s.Stages != j/l.s.Stages || other.stage > ln.stage {
+				ln.reserve += other.bytes.UntilInput + other.bytes.UntilWeight
+			}
+		}
+		ln.reserve += gradient
+	}
 }
 
 // run fills in the programs and returns the makespan; ok is false when the limits
@@ -83,29 +132,6 @@ func newLister(s *Schedule, costs Costs) *lister {
 func (l *lister) run() (makespan float64, ok bool) {
 	s, m := l.s, l.s.Microbatches
 	cells := s.Stages * m
-	if l.inF == nil {
-		l.inF, l.inB = make([]float64, cells), make([]float64, cells)
-		l.stages, l.ranks = make([]stageState, s.Stages), make([]rankState, s.Ranks)
-		l.reserve = make([]int64, s.Stages)
-		for stage, r := range s.Place[0] {
-			l.ranks[r].stages = append(l.ranks[r].stages, stage)
-			l.stages[stage].rank = r
-		}
-		for _, r := range l.ranks {
-			if l.bytes == nil {
-				continue
-			}
-			var later int64
-			for _, stage := range r.stages {
-				later = max(later, l.bytes[stage].FromInput)
-			}
-			for i := len(r.stages) - 1; i >= 0; i-- {
-				b := l.bytes[r.stages[i]]
-				l.reserve[r.stages[i]] = later
-				later += b.UntilInput + b.UntilWeight
-			}
-		}
-	}
 	for i := range cells {
 		l.inF[i], l.inB[i] = notYet, notYet
 	}
@@ -113,9 +139,10 @@ func (l *lister) run() (makespan float64, ok bool) {
 	l.queue = l.queue[:0]
 	for r := range l.ranks {
 		rank := &l.ranks[r]
-		*rank = rankState{stages: rank.stages}
-		for _, stage := range rank.stages {
-			l.stages[stage] = stageState{rank: r}
+		*rank = rankState{lanes: rank.lanes}
+		for _, i := range rank.lanes {
+			ln := &l.lanes[i]
+			ln.nextF, ln.nextI, ln.w = ln.first, ln.first, ln.first
 		}
 		s.Programs[r] = s.Programs[r][:0]
 		l.queue = append(l.queue, wakeup{0, r})
@@ -133,9 +160,8 @@ func (l *lister) run() (makespan float64, ok bool) {
 			heap.Push(&l.queue, wakeup{end, w.rank})
 		}
 	}
-	for stage := range l.stages {
-		st := &l.stages[stage]
-		if st.nextI < m || !l.fused && st.w < m {
+	for i := range l.lanes {
+		if l.lanes[i].w < l.lanes[i].end {
 			return 0, false
 		}
 	}
@@ -145,119 +171,104 @@ func (l *lister) run() (makespan float64, ok bool) {
 // step lets a free rank start the best op at time t, and returns its end.
 func (l *lister) step(r int, t float64) (end float64, started bool) {
 	rank, rules := &l.ranks[r], &l.rules[r]
-	bestF, bestI, bestW := -1, -1, -1
+	var bestF, bestI, bestW *lane
 	next := math.Inf(1) // next known arrival
 	m := l.s.Microbatches
-	for j := len(rank.stages) - 1; j >= 0; j-- {
-		stage := rank.stages[j]
-		st := &l.stages[stage]
-		if st.nextI < st.nextF {
-			switch in := l.inB[stage*m+st.nextI]; {
+	for j := len(rank.lanes) - 1; j >= 0; j-- {
+		ln := &l.lanes[rank.lanes[j]]
+		if ln.nextI < ln.nextF {
+			switch in := l.inB[ln.stage*m+ln.nextI]; {
 			case in == notYet:
 			case in > t:
 				next = min(next, in)
-			case bestI < 0 || st.nextI < l.stages[bestI].nextI:
-				bestI = stage
+			case bestI == nil || ln.nextI-ln.first < bestI.nextI-bestI.first:
+				bestI = ln
 			}
 		}
-		if st.nextF < m && l.mayForward(r, stage, j == 0) {
-			switch in := l.inF[stage*m+st.nextF]; {
+		if ln.nextF < ln.end && l.mayForward(ln) {
+			switch in := l.inF[ln.stage*m+ln.nextF]; {
 			case in == notYet:
 			case in > t:
 				next = min(next, in)
-			case bestF < 0:
-				bestF = stage
+			case bestF == nil:
+				bestF = ln
 			}
 		}
-		if !l.fused && st.w < st.nextI && (bestW < 0 || st.w < l.stages[bestW].w) {
-			bestW = stage
+		if ln.w < ln.nextI && (bestW == nil || ln.w-ln.first < bestW.w-bestW.first) {
+			bestW = ln
 		}
 	}
-	if bestW >= 0 && rules.lag > 0 && rank.waiting >= rules.lag {
-		return l.weight(r, bestW, t), true
+	if bestW != nil && rules.lag > 0 && rank.waiting >= rules.lag {
+		return l.weight(bestW, t), true
 	}
-	blocked := bestI >= 0 && l.limit != nil && rank.held+l.bytes[bestI].FromInput > l.limit[r]
+	blocked := bestI != nil && l.limit != nil && rank.held+bestI.bytes.FromInput > l.limit[r]
 	switch {
-	case bestI >= 0 && !blocked && (bestF < 0 || !rules.forwardFirst):
-		return l.backward(r, bestI, t), true
-	case bestF >= 0:
-		return l.forward(r, bestF, t), true
-	case bestW >= 0 && (blocked || next-t >= rules.fill*l.costs[bestW].w):
-		return l.weight(r, bestW, t), true
+	case bestI != nil && !blocked && (bestF == nil || !rules.forwardFirst):
+		return l.backward(bestI, t), true
+	case bestF != nil:
+		return l.forward(bestF, t), true
+	case bestW != nil && (blocked || next-t >= rules.fill*bestW.cost.w):
+		return l.weight(bestW, t), true
 	}
 	return t, false
 }
 
-func (l *lister) mayForward(r, stage int, first bool) bool {
-	st := &l.stages[stage]
-	if l.underWay > 0 && stage == 0 && st.nextF-st.nextI >= l.underWay {
+func (l *lister) mayForward(ln *lane) bool {
+	live := ln.nextF - ln.nextI
+	if l.underWay > 0 && ln.stage == 0 && live >= l.underWay {
 		return false
 	}
-	if ahead := l.rules[r].ahead; first && ahead > 0 && st.nextF-st.nextI >= ahead {
+	if ahead := l.rules[ln.rank].ahead; ln.entry && ahead > 0 && live >= ahead {
 		return false
 	}
-	if l.limit == nil {
-		return true
-	}
-	b := l.bytes[stage]
-	return l.ranks[r].held+b.UntilInput+b.UntilWeight+l.reserve[stage] <= l.limit[r]
+	return l.limit == nil ||
+		l.ranks[ln.rank].held+ln.bytes.UntilInput+ln.bytes.UntilWeight+ln.reserve <= l.limit[ln.rank]
 }
 
-func (l *lister) forward(r, stage int, t float64) float64 {
-	st, c, m := &l.stages[stage], &l.costs[stage], l.s.Microbatches
-	k := st.nextF
-	st.nextF++
-	l.emit(r, op(stage, Forward, k))
-	if l.bytes != nil {
-		l.ranks[r].held += l.bytes[stage].UntilInput + l.bytes[stage].UntilWeight
-	}
-	end := t + c.f
-	if stage == l.s.Stages-1 {
-		l.inB[stage*m+k] = end
+func (l *lister) forward(ln *lane, t float64) float64 {
+	k := ln.nextF
+	ln.nextF++
+	l.emit(ln.rank, op(ln.stage, Forward, k))
+	l.ranks[ln.rank].held += ln.bytes.UntilInput + ln.bytes.UntilWeight
+	end := t + ln.cost.f
+	if ln.stage == l.s.Stages-1 {
+		l.inB[ln.stage*l.s.Microbatches+k] = end
 	} else {
-		l.inF[(stage+1)*m+k] = end + c.sendF
-		l.wake(l.stages[stage+1].rank, end+c.sendF)
+		l.inF[(ln.stage+1)*l.s.Microbatches+k] = end + ln.cost.sendF
+		l.wake(l.s.RankOf(ln.stage+1, k), end+ln.cost.sendF)
 	}
 	return end
 }
 
-func (l *lister) backward(r, stage int, t float64) float64 {
-	st, c, m := &l.stages[stage], &l.costs[stage], l.s.Microbatches
-	k := st.nextI
-	st.nextI++
-	end := t + c.i
+func (l *lister) backward(ln *lane, t float64) float64 {
+	k := ln.nextI
+	ln.nextI++
+	rank := &l.ranks[ln.rank]
+	end := t + ln.cost.i
 	if l.fused {
-		end = t + c.b
-		st.w++
-		l.emit(r, op(stage, Backward, k))
+		end = t + ln.cost.b
+		ln.w++
+		l.emit(ln.rank, op(ln.stage, Backward, k))
+		rank.held -= ln.bytes.UntilInput + ln.bytes.UntilWeight
 	} else {
-		l.ranks[r].waiting++
-		l.emit(r, op(stage, BackwardInput, k))
+		rank.waiting++
+		l.emit(ln.rank, op(ln.stage, BackwardInput, k))
+		rank.held += ln.bytes.FromInput - ln.bytes.UntilInput
 	}
-	if l.bytes != nil {
-		b := l.bytes[stage]
-		if l.fused {
-			l.ranks[r].held -= b.UntilInput + b.UntilWeight
-		} else {
-			l.ranks[r].held += b.FromInput - b.UntilInput
-		}
-	}
-	if stage > 0 {
-		l.inB[(stage-1)*m+k] = end + c.sendB
-		l.wake(l.stages[stage-1].rank, end+c.sendB)
+	if ln.stage > 0 {
+		l.inB[(ln.stage-1)*l.s.Microbatches+k] = end + ln.cost.sendB
+		l.wake(l.s.RankOf(ln.stage-1, k), end+ln.cost.sendB)
 	}
 	return end
 }
 
-func (l *lister) weight(r, stage int, t float64) float64 {
-	st := &l.stages[stage]
-	l.emit(r, op(stage, BackwardWeight, st.w))
-	st.w++
-	l.ranks[r].waiting--
-	if l.bytes != nil {
-		l.ranks[r].held -= l.bytes[stage].UntilWeight + l.bytes[stage].FromInput
-	}
-	return t + l.costs[stage].w
+func (l *lister) weight(ln *lane, t float64) float64 {
+	rank := &l.ranks[ln.rank]
+	l.emit(ln.rank, op(ln.stage, BackwardWeight, ln.w))
+	ln.w++
+	rank.waiting--
+	rank.held -= ln.bytes.UntilWeight + ln.bytes.FromInput
+	return t + ln.cost.w
 }
 
 func (l *lister) emit(r int, o Op) { l.s.Programs[r] = append(l.s.Programs[r], o) }

@@ -35,25 +35,37 @@ func PeakMicrobatches(s *Schedule) []Peak {
 	return peaks
 }
 
-// StageBytes says what a stage holds for one micro-batch.
+// StageBytes says what a stage holds: for one micro-batch, and all the time.
 type StageBytes struct {
 	UntilInput  int64 // from F to I, and not longer
 	UntilWeight int64 // from F to W
 	FromInput   int64 // from I to W
+	Fixed       int64 // weights, gradients, optimizer state
 }
 
-// PeakBytes returns the most that each rank holds of its stages' micro-batches
-// at one time, for bytes by stage (one entry: for all). During I both what it
-// frees and what it makes are held.
+// bytesOf returns the entry of a stage; a single entry is for all.
+func bytesOf(bytes []StageBytes, stage int) StageBytes {
+	if len(bytes) == 1 {
+		return bytes[0]
+	}
+	return bytes[stage]
+}
+
+// PeakBytes returns the most that each rank holds at one time, for bytes by stage
+// (one entry: for all). During I both what it frees and what it makes are held.
 func PeakBytes(s *Schedule, bytes []StageBytes) []int64 {
 	peaks := make([]int64, len(s.Programs))
 	for r, program := range s.Programs {
 		var held int64
+		for _, stage := range s.StagesOf(r) {
+			held += bytesOf(bytes, stage).Fixed
+		}
+		peaks[r] = held
 		for _, o := range program {
-			b := bytes[0]
-			if len(bytes) > 1 {
-				b = bytes[o.Stage]
+			if !o.Kind.IsCompute() {
+				continue
 			}
+			b := bytesOf(bytes, o.Stage)
 			var freed int64
 			switch o.Kind {
 			case Forward:

@@ -76,6 +76,9 @@ func TestSimulateDependencies(t *testing.T) {
 				t.Fatalf("%s: %s starts at %v, before its input at %v", name, e.Op, e.Start, needs)
 			}
 		}
+		if bound := LowerBound(s, costs); timeline.Makespan() < bound-1e-9 {
+			t.Fatalf("%s: makespan %v below the lower bound %v", name, timeline.Makespan(), bound)
+		}
 		if s.Async != nil {
 			return
 		}

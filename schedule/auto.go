@@ -1,0 +1,352 @@
+package schedule
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// Problem is what Auto solves: the fastest schedule of a job under a memory limit.
+type Problem struct {
+	Ranks, Microbatches int
+	// Chunks are the numbers of stages a rank to try; none: 1 and 2.
+	Chunks []int
+	// Model returns the costs and bytes of the model cut into so many stages; ok is
+	// false when it cannot be cut so.
+	Model func(stages int) (costs Costs, bytes []StageBytes, ok bool)
+	// Limit is the most bytes that a rank may hold, Fixed included: an entry for each
+	// rank, one for all, or none.
+	Limit []int64
+	// Concat is the largest number of micro-batches that a W may join; 0: any. With
+	// 1, gradients have the bits of the fused backward.
+	Concat int
+	// OneCopy leaves out bidirectional schedules, which hold two copies of the weights.
+	OneCopy bool
+	// Ops is how many ops the search may place, which bounds its time; 0: 1.5 million.
+	Ops int
+}
+
+// Solution is what Auto found.
+type Solution struct {
+	Schedule *Schedule
+	// Kind and Policy say which of the family it is; Kind is "auto" for a placement of Auto's own.
+	Kind   string
+	Policy Policy
+
+	Makespan float64
+	Peak     []int64 // bytes by rank
+	// Bound is a makespan that no schedule with the same cut and the same map of stages
+	// to ranks can beat, however much memory it has.
+	Bound float64
+	// Family is the best makespan of the builders with the p2 dial; +Inf when none fits.
+	Family float64
+	Tried  int // schedules simulated
+}
+
+// Gap returns how far the makespan is above the bound, as a share of the bound.
+func (s *Solution) Gap() float64 {
+	if s.Bound <= 0 {
+		return 0
+	}
+	return s.Makespan/s.Bound - 1
+}
+
+// Auto returns the fastest schedule it finds under the memory limit: the best of
+// all synchronous builders with the p2 dial, or an order of its own by list
+// scheduling, whose rules are searched over. It is deterministic. The error says how much memory the
+// least hungry schedule needs when none fits.
+func Auto(p Problem) (*Solution, error) {
+	if p.Ranks < 1 || p.Ranks > MaxRanks || p.Microbatches < 1 || p.Microbatches > MaxMicrobatches {
+		return nil, fmt.Errorf("schedule auto: %d ranks and %d micro-batches; both must be at least 1", p.Ranks, p.Microbatches)
+	}
+	if len(p.Limit) > 1 && len(p.Limit) != p.Ranks {
+		return nil, fmt.Errorf("schedule auto: memory limits for %d ranks instead of %d", len(p.Limit), p.Ranks)
+	}
+	if p.Chunks == nil {
+		p.Chunks = []int{1, 2}
+	}
+	if p.Ops == 0 {
+		p.Ops = 1_500_000
+	}
+	a := &auto{p: p, best: Solution{Makespan: math.Inf(1), Family: math.Inf(1)}, least: math.MaxInt64}
+	for _, chunks := range p.Chunks {
+		if err := a.family(chunks); err != nil {
+			return nil, err
+		}
+	}
+	a.best.Family = a.best.Makespan
+	for _, chunks := range p.Chunks {
+		a.own(chunks)
+	}
+	if a.best.Schedule == nil {
+		if a.least == math.MaxInt64 {
+			return nil, fmt.Errorf("schedule auto: the model cannot be cut into %d ranks × %v chunks", p.Ranks, p.Chunks)
+		}
+		return nil, fmt.Errorf("schedule auto: no schedule fits: rank %d needs at least %d bytes, its limit is %d; allow more memory, or take smaller micro-batches or more ranks",
+			a.leastRank, a.least, a.limit(a.leastRank))
+	}
+	return &a.best, nil
+}
+
+type auto struct {
+	p         Problem
+	best      Solution
+	least     int64 // bytes over which the least hungry schedule tried is still too large
+	leastRank int
+}
+
+func (a *auto) limit(rank int) int64 {
+	switch len(a.p.Limit) {
+	case 0:
+		return math.MaxInt64
+	case 1:
+		return a.p.Limit[0]
+	}
+	return a.p.Limit[rank]
+}
+
+// fits says whether a schedule keeps the limit.
+func (a *auto) fits(s *Schedule, bytes []StageBytes) (peak []int64, ok bool) {
+	peak = PeakBytes(s, bytes)
+	worst, over := 0, int64(math.MinInt64)
+	for r, n := range peak {
+		if d := n - a.limit(r); d > over {
+			worst, over = r, d
+		}
+	}
+	if over > 0 && peak[worst] < a.least {
+		a.least, a.leastRank = peak[worst], worst
+	}
+	return peak, over <= 0
+}
+
+// consider keeps s when it fits and is faster than the best so far.
+func (a *auto) consider(s *Schedule, kind string, policy Policy, costs Costs, bytes []StageBytes) error {
+	peak, ok := a.fits(s, bytes)
+	if !ok {
+		return nil
+	}
+	a.best.Tried++
+	t, err := Simulate(s, costs)
+	if err != nil {
+		return err
+	}
+	if makespan := t.Makespan(); makespan < a.best.Makespan {
+		a.best.Schedule, a.best.Kind, a.best.Policy = s, kind, policy
+		a.best.Makespan, a.best.Peak = makespan, peak
+		a.best.Bound = LowerBound(s, costs)
+	}
+	return nil
+}
+
+// family tries every synchronous builder with every setting of the p2 dial.
+func (a *auto) family(chunks int) error {
+	for _, info := range Kinds() {
+		if info.Async || info.Bidirectional && a.p.OneCopy || !info.Chunks && info.DefaultChunks != chunks {
+			continue
+		}
+		costs, bytes, ok := a.p.Model(a.p.Ranks * chunks)
+		if !ok {
+			continue
+		}
+		base, err := Build(info.Name, Config{Ranks: a.p.Ranks, Microbatches: a.p.Microbatches, Chunks: chunks})
+		if err != nil {
+			continue // not for these ranks and micro-batches
+		}
+		for _, placement := range Placements() {
+			for _, concat := range a.concats(placement) {
+				policy := Policy{placement, concat}
+				s, err := TwoBP(base, policy)
+				if err != nil {
+					return err
+				}
+				if err := a.consider(s, info.Name, policy, costs, bytes); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// concats returns the group sizes of W worth trying.
+func (a *auto) concats(placement Placement) []int {
+	switch {
+	case placement == PlaceFused || placement == PlaceNative || a.p.Concat == 1:
+		return []int{1}
+	case a.p.Concat == 0:
+		return []int{1, 2, 4, 0}
+	}
+	return []int{1, a.p.Concat}
+}
+
+// own searches the list scheduler's rules over each map of stages to ranks.
+func (a *auto) own(chunks int) {
+	costs, bytes, ok := a.p.Model(a.p.Ranks * chunks)
+	if !ok {
+		return
+	}
+	maps := []func(*Schedule){func(*Schedule) {}}
+	if chunks > 1 {
+		maps = append(maps, (*Schedule).placeV)
+	}
+	if !a.p.OneCopy && a.p.Ranks > 1 && a.p.Microbatches > 1 {
+		maps = append(maps, (*Schedule).placeBothWays)
+	}
+	for i, place := range maps {
+		s := newSchedule(Config{Ranks: a.p.Ranks, Microbatches: a.p.Microbatches, Chunks: chunks})
+		s.Name = "auto"
+		place(s)
+		bound := LowerBound(s, costs)
+		if bound >= a.best.Makespan {
+			continue // nothing to find here
+		}
+		search := &listSearch{auto: a, costs: costs, bytes: bytes, l: newLister(s, costs), bound: bound,
+			rng: rand.New(rand.NewPCG(uint64(i), uint64(chunks))), least: math.Inf(1)}
+		search.budget = a.p.Ops / (len(maps) * len(a.p.Chunks))
+		search.run()
+	}
+}
+
+// listSearch looks for the rules with which list scheduling is fastest on one map.
+type listSearch struct {
+	*auto
+	costs  Costs
+	bytes  []StageBytes
+	l      *lister
+	rng    *rand.Rand
+	budget int // ops
+	best   []rankRules
+	least  float64
+	bound  float64
+}
+
+func (q *listSearch) run() {
+	s := q.l.s
+	if len(q.p.Limit) > 0 {
+		limit := make([]int64, s.Ranks)
+		for r := range limit {
+			limit[r] = q.auto.limit(r)
+			for _, stage := range s.StagesOf(r) {
+				limit[r] -= bytesOf(q.bytes, stage).Fixed
+			}
+		}
+		q.l.limitBytes(q.bytes, limit)
+	}
+	p := s.Ranks
+	for _, ahead := range []func(r int) int{
+		func(int) int { return 0 },
+		func(r int) int { return p - r },
+		func(r int) int { return 2*(p-r) - 1 },
+		func(r int) int { return p },
+		func(r int) int { return p + (p-r)/2 },
+		func(r int) int { return 2 * p },
+	} {
+		for _, fill := range []float64{1, 0.5, 0} {
+			for _, forwardFirst := range []bool{false, true} {
+				rules := make([]rankRules, p)
+				for r := range rules {
+					rules[r] = rankRules{ahead: ahead(r), fill: fill, forwardFirst: forwardFirst}
+				}
+				q.try(rules)
+			}
+		}
+	}
+	for q.budget > 0 && q.best != nil && q.least > q.bound*(1+1e-9) {
+		rules := append([]rankRules(nil), q.best...)
+		for range 1 + q.rng.IntN(3) {
+			q.mutate(rules)
+		}
+		q.try(rules)
+	}
+	if q.best == nil {
+		return
+	}
+	q.try(q.best)
+	q.finish()
+}
+
+// mutate changes one rule of one rank, or of all.
+func (q *listSearch) mutate(rules []rankRules) {
+	from, to := 0, len(rules)
+	if q.rng.IntN(4) > 0 {
+		from = q.rng.IntN(len(rules))
+		to = from + 1
+	}
+	what, by := q.rng.IntN(4), 1-2*q.rng.IntN(2)
+	fill := float64(q.rng.IntN(5)) / 4
+	m := q.p.Microbatches
+	for r := from; r < to; r++ {
+		switch rule := &rules[r]; what {
+		case 0:
+			if rule.ahead == 0 {
+				rule.ahead = m
+			}
+			rule.ahead = max(1, min(m, rule.ahead+by))
+		case 1:
+			rule.fill = fill
+		case 2:
+			rule.forwardFirst = !rule.forwardFirst
+		case 3:
+			if rule.lag += by; rule.lag < 0 || rule.lag > m {
+				rule.lag = 0
+			}
+		}
+	}
+}
+
+// try runs the list scheduler with rules and keeps them when they are no slower.
+func (q *listSearch) try(rules []rankRules) {
+	copy(q.l.rules, rules)
+	q.budget -= 3 * q.p.Microbatches * q.l.s.Stages
+	q.auto.best.Tried++
+	if makespan, ok := q.l.run(); ok && makespan <= q.least {
+		q.best, q.least = rules, makespan
+	}
+}
+
+// finish hands the best order to Auto, as it is and with W joined or fused where
+// that is cheaper.
+func (q *listSearch) finish() {
+	s := q.l.s.Clone()
+	for _, form := range []*Schedule{s, joinWeights(s, q.p.Concat), fuseAdjacent(s)} {
+		// An order that the list scheduler placed always runs.
+		_ = q.consider(form, "auto", Policy{}, q.costs, q.bytes)
+	}
+}
+
+// joinWeights joins W of a stage that follow each other, up to concat (0: all).
+func joinWeights(s *Schedule, concat int) *Schedule {
+	out := s.Clone()
+	for r, program := range out.Programs {
+		joined := program[:0]
+		for _, o := range program {
+			if n := len(joined); n > 0 && o.Kind == BackwardWeight && joined[n-1].Kind == BackwardWeight &&
+				joined[n-1].Stage == o.Stage && joined[n-1].Last+1 == o.First &&
+				(concat == 0 || joined[n-1].Microbatches() < concat) {
+				joined[n-1].Last = o.Last
+				continue
+			}
+			joined = append(joined, o)
+		}
+		out.Programs[r] = joined
+	}
+	return out
+}
+
+// fuseAdjacent makes one B of an I and its W where they stand side by side.
+func fuseAdjacent(s *Schedule) *Schedule {
+	out := s.Clone()
+	for r, program := range out.Programs {
+		fused := program[:0]
+		for _, o := range program {
+			if n := len(fused); n > 0 && o.Kind == BackwardWeight && fused[n-1] == op(o.Stage, BackwardInput, o.First) && o.First == o.Last {
+				fused[n-1].Kind = Backward
+				continue
+			}
+			fused = append(fused, o)
+		}
+		out.Programs[r] = fused
+	}
+	return out
+}
