@@ -244,11 +244,13 @@ func (q *listSearch) run() {
 	} {
 		for _, fill := range []float64{1, 0.5, 0} {
 			for _, forwardFirst := range []bool{false, true} {
-				rules := make([]rankRules, p)
-				for r := range rules {
-					rules[r] = rankRules{ahead: ahead(r), fill: fill, forwardFirst: forwardFirst}
+				for _, join := range q.joins() {
+					rules := make([]rankRules, p)
+					for r := range rules {
+						rules[r] = rankRules{ahead: ahead(r), fill: fill, forwardFirst: forwardFirst, join: join}
+					}
+					q.try(rules)
 				}
-				q.try(rules)
 			}
 		}
 	}
@@ -264,6 +266,17 @@ func (q *listSearch) run() {
 	}
 	q.try(q.best)
 	q.finish()
+}
+
+// joins returns the sizes of W to start from: single ones, and the largest
+// allowed where joining saves time.
+func (q *listSearch) joins() []int {
+	for i := range q.l.lanes {
+		if c := q.l.lanes[i].cost; q.p.Concat != 1 && c.wExtra < c.w {
+			return []int{1, q.p.Concat}
+		}
+	}
+	return []int{1}
 }
 
 // mutate changes one rule of one rank, or of all.

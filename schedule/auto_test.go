@@ -32,7 +32,10 @@ func cutModel(rng *rand.Rand, p int, even bool) func(stages int) (Costs, []Stage
 		}
 		c := StageCosts{F: cut(base.F), I: cut(base.I), W: cut(base.W)}
 		if !even {
-			c.WExtra = cut(base.WExtra)
+			c.WExtra = make([]float64, stages)
+			for i := range c.WExtra {
+				c.WExtra[i] = 0.9 * c.W[i]
+			}
 			c.SendF, c.SendB = []float64{0.05}, []float64{0.05}
 		}
 		bytes := make([]StageBytes, stages)
@@ -146,7 +149,7 @@ func TestAutoRefuses(t *testing.T) {
 	}{
 		{Problem{Ranks: 0, Microbatches: 1, Model: model}, "at least 1"},
 		{Problem{Ranks: 2, Microbatches: 1, Model: model, Limit: []int64{10}}, "needs at least"},
-		{Problem{Ranks: 2, Microbatches: 1, Model: model, Limit: []int64{1, 2, 3}}, "limits for 2 ranks"},
+		{Problem{Ranks: 2, Microbatches: 1, Model: model, Limit: []int64{1, 2, 3}}, "instead of 2"},
 		{Problem{Ranks: 2, Microbatches: 1, Model: func(int) (Costs, []StageBytes, bool) { return nil, nil, false }}, "cannot be cut"},
 	} {
 		if _, err := Auto(c.p); err == nil || !strings.Contains(err.Error(), c.reason) {

@@ -33,9 +33,13 @@ type rankRules struct {
 	forwardFirst bool
 	// fill is the share of a W that must fit before the next known arrival for W to start.
 	fill float64
+	// join is how many micro-batches one W may join; 0: as many as wait.
+	join int
 }
 
-type stageCost struct{ f, i, w, b, sendF, sendB float64 }
+// stageCost holds the times of one stage: of one micro-batch, of each further one
+// that a W joins, and of the transfers of what it makes.
+type stageCost struct{ f, i, w, wExtra, b, sendF, sendB float64 }
 
 // lane is a stage in one direction, and how far it is.
 type lane struct {
@@ -67,6 +71,9 @@ func stageCosts(s *Schedule, costs Costs, direction int) []stageCost {
 		c.i = costs.Compute(op(stage, BackwardInput, 0))
 		c.w = costs.Compute(op(stage, BackwardWeight, 0))
 		c.b = costs.Compute(op(stage, Backward, 0))
+		if s.Microbatches > 1 {
+			c.wExtra = costs.Compute(Op{Stage: stage, Kind: BackwardWeight, First: 0, Last: 1}) - c.w
+		}
 		if r := place[stage]; stage+1 < s.Stages && place[stage+1] != r {
 			c.sendF = costs.Transfer(op(stage, SendF, 0), r, place[stage+1])
 		}
@@ -199,7 +206,7 @@ func (l *lister) step(r int, t float64) (end float64, started bool) {
 		}
 	}
 	if bestW != nil && rules.lag > 0 && rank.waiting >= rules.lag {
-		return l.weight(bestW, t), true
+		return l.weight(bestW, t, math.Inf(1)), true
 	}
 	blocked := bestI != nil && l.limit != nil && rank.held+bestI.bytes.FromInput > l.limit[r]
 	switch {
@@ -208,7 +215,7 @@ func (l *lister) step(r int, t float64) (end float64, started bool) {
 	case bestF != nil:
 		return l.forward(bestF, t), true
 	case bestW != nil && (blocked || next-t >= rules.fill*bestW.cost.w):
-		return l.weight(bestW, t), true
+		return l.weight(bestW, t, next), true
 	}
 	return t, false
 }
@@ -262,13 +269,17 @@ func (l *lister) backward(ln *lane, t float64) float64 {
 	return end
 }
 
-func (l *lister) weight(ln *lane, t float64) float64 {
-	rank := &l.ranks[ln.rank]
-	l.emit(ln.rank, op(ln.stage, BackwardWeight, ln.w))
-	ln.w++
-	rank.waiting--
-	rank.held -= ln.bytes.UntilWeight + ln.bytes.FromInput
-	return t + ln.cost.w
+// weight starts the W of what waits, joining no more than ends by next.
+func (l *lister) weight(ln *lane, t, next float64) float64 {
+	rank, join := &l.ranks[ln.rank], l.rules[ln.rank].join
+	first, end := ln.w, t+ln.cost.w
+	for ln.w++; ln.w < ln.nextI && ln.w-first != join && end+ln.cost.wExtra <= next; ln.w++ {
+		end += ln.cost.wExtra
+	}
+	l.emit(ln.rank, Op{Stage: ln.stage, Kind: BackwardWeight, First: first, Last: ln.w - 1})
+	rank.waiting -= ln.w - first
+	rank.held -= int64(ln.w-first) * (ln.bytes.UntilWeight + ln.bytes.FromInput)
+	return end
 }
 
 func (l *lister) emit(r int, o Op) { l.s.Programs[r] = append(l.s.Programs[r], o) }
