@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/collectives/mpi"
 	"github.com/pipetrain/pipetrain/launcher"
 )
@@ -26,18 +27,12 @@ func TestMain(m *testing.M) {
 	case "singleton":
 		fmt.Printf("%s{\"rank\":0,\"size\":1}\n", probeMark)
 	case "mpi": // the real thing
-		t, err := mpi.Init(mpi.Config{LibMPI: os.Getenv(rankVariable + "_LIBRARY"), Launch: mpi.Detect(os.Getenv)})
+		err := MPIRank(context.Background(), os.Stdout, func() (collectives.Transport, error) {
+			return mpi.Init(mpi.Config{LibMPI: os.Getenv(rankVariable + "_LIBRARY"), Launch: mpi.Detect(os.Getenv)})
+		})
 		if err != nil {
-			fmt.Println(err)
 			os.Exit(3)
 		}
-		line, err := MPIRank(context.Background(), t)
-		if err != nil {
-			fmt.Println(err)
-			t.Abort(4)
-		}
-		fmt.Println(line)
-		t.Close()
 	case "dies":
 		fmt.Println("cannot find what I need")
 		os.Exit(3)

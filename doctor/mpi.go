@@ -238,10 +238,15 @@ func tryPair(ctx context.Context, h *Host, l mpiLauncher, m mpiLibrary) Finding 
 	}
 	begin := time.Now()
 	out, err := h.command(ctx, 30*time.Second, env, argv...)
+	ranks := parseExchanges(out)
+	for _, r := range ranks {
+		if r.Error != "" {
+			return fails("use the launcher that belongs to the library, or mend what the message says", "2 ranks under %s with %s: %s", l.Path, m, r.Error)
+		}
+	}
 	if err != nil {
 		return fails("mend that installation, or use another launcher", "2 ranks under %s with %s: %s", l.Path, m, because(lastLines(out), err))
 	}
-	ranks := parseExchanges(out)
 	if len(ranks) != 2 || ranks[0].Size != 2 || ranks[1].Size != 2 {
 		sizes := []int{}
 		for _, r := range ranks {

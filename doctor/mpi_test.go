@@ -101,7 +101,7 @@ func TestRealMPI(t *testing.T) {
 	launchers, _ := findLaunchers(t.Context(), h)
 	for _, l := range launchers {
 		other := libs[slices.IndexFunc(libs, func(m mpiLibrary) bool { return m.Family != l.Family })]
-		if f := tryPair(t.Context(), h, l, other); f.Level != Fails {
+		if f := tryPair(t.Context(), h, l, other); f.Level != Fails || !strings.Contains(f.Found, other.Path) || !strings.Contains(f.Found, "belong") {
 			t.Errorf("%s with %s: %+v", l, other, f)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type Exchange struct {
 	AllReduce float64 `json:"allreduce_seconds"` // 1 MiB
 	Path      string  `json:"path,omitempty"`    // of the MPI library
 	Library   string  `json:"library,omitempty"` // what it says of itself
+	Error     string  `json:"error,omitempty"`
 }
 
 // Exercise sends real messages between all ranks of a world and checks every
@@ -81,14 +83,25 @@ func pattern(b []byte, rank, round int) {
 }
 
 // MPIRank is what a process does that doctor started under an MPI launcher: it
-// exercises the transport and returns the line to print on stdout.
-func MPIRank(ctx context.Context, t collectives.Transport) (string, error) {
-	x, err := Exercise(ctx, t)
-	if err != nil {
-		return "", err
+// joins the world, exercises it, closes it, and writes one line to w, which is
+// stdout; the line also tells what went wrong. After an error the caller exits
+// at once with another code than 0, so that the launcher ends the other rank.
+func MPIRank(ctx context.Context, w io.Writer, join func() (collectives.Transport, error)) error {
+	var x Exchange
+	t, err := join()
+	if err == nil {
+		if x, err = Exercise(ctx, t); err == nil {
+			err = t.Close()
+		}
 	}
-	b, err := json.Marshal(x)
-	return probeMark + string(b), err
+	if err != nil {
+		x.Error = err.Error()
+	}
+	line, e := json.Marshal(x)
+	if e == nil {
+		_, e = fmt.Fprintf(w, "%s%s\n", probeMark, line)
+	}
+	return errors.Join(err, e)
 }
 
 const probeMark = "pipetrain-doctor "
