@@ -61,7 +61,7 @@ func rank(mode string) error {
 	switch mode {
 	case "dead", "aborted":
 		return bereaved(ctx, tr, mode)
-	case "bench":
+	case "bench", "bench ring":
 		return benchRank(tr)
 	case "brief":
 		if err := collectives.World(tr).AllReduceSumF32(ctx, make([]float32, 100000)); err != nil {
@@ -151,7 +151,7 @@ func TestProcesses(t *testing.T) {
 	}{{1, "suite", 4 << 20}, {2, "suite", 64 << 20}, {3, "suite", 4 << 20}, {4, "suite", 4 << 20}, {8, "suite", 1 << 20},
 		{2, "ring", 64 << 20}, {4, "ring", 4 << 20}, {3, "rendezvous", 4 << 20}, {2, "ring rendezvous", 4 << 20}} {
 		if transporttest.Race {
-			if c.n > 4 {
+			if c.n != 2 { // the detector does not see mapped memory, and starts slowly
 				continue
 			}
 			c.max = min(c.max, 1<<20)

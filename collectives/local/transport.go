@@ -216,10 +216,12 @@ func (t *Transport) Irecv(from, tag int, b []byte) collectives.Request {
 }
 
 // posted ends Isend and Irecv: it lets the background poller look after the
-// request, looks at the rings once, and gives mu back.
+// request and gives mu back. When that is news to the peers, or something waits
+// to be written, it looks at the rings once.
 func (t *Transport) posted() {
-	t.arm()
-	t.step()
+	if t.arm() || t.backlog > 0 {
+		t.step()
+	}
 	t.unlock()
 }
 

@@ -95,12 +95,15 @@ func (t *Transport) glance() {
 	t.life(time.Now())
 }
 
-// arm has peers wake the poller: nobody else looks after what is pending.
-func (t *Transport) arm() {
-	if t.pollerAsleep && !t.armed && t.waiters == 0 && t.pending > 0 && !t.closed {
-		t.armed = true
-		atomic.StoreUint32(t.seg.slot32(t.rank, slotArmed), 1)
+// arm has peers wake the poller, where nobody else looks after what is pending;
+// true when they did not know yet: what came before they do is to be looked for.
+func (t *Transport) arm() bool {
+	if !t.pollerAsleep || t.armed || t.waiters > 0 || t.pending == 0 || t.closed {
+		return false
 	}
+	t.armed = true
+	atomic.StoreUint32(t.seg.slot32(t.rank, slotArmed), 1)
+	return true
 }
 
 func (t *Transport) disarm() {

@@ -46,6 +46,8 @@ func rank(mode string) error {
 			maxBytes = 64 << 20
 		}
 		err = transporttest.RunRank(tr, transporttest.Options{MaxBytes: maxBytes, Only: os.Getenv("MPITEST_ONLY")})
+	case "bench":
+		err = benchRank(ctx, tr)
 	case "info":
 		err = info(ctx, tr)
 	case "signals":
@@ -91,10 +93,14 @@ func launchers(t testing.TB) []launcher {
 
 // start runs n ranks of this test binary in a mode.
 func (l launcher) start(t testing.TB, n int, mode string, env ...string) *transporttest.Process {
-	self := transporttest.Self(t, append(env, "MPITEST_MODE="+mode,
-		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_btl_base_warn_component_unused=0")...)
-	c := exec.Command(l.path, append(append([]string{"-n", fmt.Sprint(n)}, l.args...), self.Path)...)
-	c.Env, c.WaitDelay = self.Env, self.WaitDelay
+	self := transporttest.Self(t, append(env, "MPITEST_MODE="+mode)...)
+	return l.startProgram(t, n, self.Path, self.Env)
+}
+
+func (l launcher) startProgram(t testing.TB, n int, program string, env []string) *transporttest.Process {
+	c := exec.Command(l.path, append(append([]string{"-n", fmt.Sprint(n)}, l.args...), program)...)
+	c.Env = append(env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_btl_base_warn_component_unused=0")
+	c.WaitDelay = 2 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	return transporttest.Processes(ctx, []*exec.Cmd{c})[0]

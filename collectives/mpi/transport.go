@@ -146,7 +146,7 @@ func (t *Transport) post(r *request) *request {
 		r.complete(fmt.Errorf("mpi: %v: tags go from 0 to %d", r, collectives.MaxTag))
 		return r
 	}
-	if len(r.buf) > smallBytes || (r.send && len(r.buf) > 0) {
+	if len(r.buf) > smallBytes {
 		r.pin.Pin(&r.buf[0])
 		r.pinned = true
 	}
@@ -183,7 +183,7 @@ func (t *Transport) start(r *request, role int, b []byte, tag int, comm uintptr)
 		fn, name = t.lib.fn.isend, "MPI_Isend"
 	}
 	slot := t.table.push(t.lib, r, role)
-	rc, _, _ := purego.SyscallN(fn, uintptr(address(b)), uintptr(len(b)), t.lib.byteType.value,
+	rc, _, _ := purego.SyscallN(fn, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), t.lib.byteType.value,
 		uintptr(r.peer), uintptr(tag), comm, uintptr(unsafe.Pointer(slot)))
 	if err := t.lib.check(name, rc); err != nil {
 		t.table.pop()
