@@ -107,7 +107,7 @@ func openBLAS(name string, vec *vecKernels) (sgemmer, error) {
 	return nil, fmt.Errorf("cpu: BLAS %q is unknown: want %s, or the path of a library that has sgemm_", name, strings.Join(BLASNames(), ", "))
 }
 
-// autoBLAS prefers the own kernels where they are in assembly. They run at 94 to 99 %
+// autoBLAS prefers the own kernels where they are in assembly. They run at 88 to 97 %
 // of the fastest library measured, and what libraries cannot promise: the same
 // bits whatever is installed on a host and for every number of threads. Elsewhere
 // the first library found, and plain Go when there is none.

@@ -13,8 +13,9 @@ type gemmKernel struct {
 	// tile computes C (+)= alpha · A·B for rows ≤ mr, cols ≤ nr. The element (i, k) of A is
 	// a[i·(tileKC+aPad) + k], or a[k·aStep + i] when aStep is not 0; the element (k, j)
 	// of B is b[k·nr + j], zero beyond cols. Each element of C is one chain of
-	// multiply-adds in order of k, whatever the tile.
-	tile func(rows, cols, k int, a unsafe.Pointer, aStep int, b, c unsafe.Pointer, ldc int, alpha float32, accumulate bool)
+	// multiply-adds in order of k, whatever the tile. The tile fetches the 4·k
+	// elements at ahead into the second cache; that address need not be valid.
+	tile func(rows, cols, k int, a unsafe.Pointer, aStep int, b, ahead, c unsafe.Pointer, ldc int, alpha float32, accumulate bool)
 	// transpose writes dst[k·nr + j] = src[j·ld + k] for j < cols, zero up to nr.
 	transpose func(dst, src unsafe.Pointer, ld, cols, k, nr int)
 }
@@ -61,9 +62,14 @@ func (g *gemmKernel) block(w *workerScratch, p *product, b []float32, panel, pc,
 		a, tile, aStep := g.left(w, p, ic, pc, mc, kc)
 		for jr := 0; jr < nc; jr += g.nr {
 			bp := unsafe.Pointer(&b[jr/g.nr*panel])
+			// While tiles pass over this panel of B they fetch the next, a part each.
+			next := bp
+			if jr+g.nr < nc {
+				next = floats(bp, panel)
+			}
 			for ir := 0; ir < mc; ir += g.mr {
 				c := floats(p.c, (ic+ir)*p.ldc+jc+jr)
-				g.tile(min(g.mr, mc-ir), min(g.nr, nc-jr), kc, floats(a, ir/g.mr*tile), aStep, bp, c, p.ldc, p.alpha, accumulate)
+				g.tile(min(g.mr, mc-ir), min(g.nr, nc-jr), kc, floats(a, ir/g.mr*tile), aStep, bp, floats(next, ir/g.mr%8*4*kc), c, p.ldc, p.alpha, accumulate)
 			}
 		}
 	}
@@ -88,27 +94,34 @@ func (g *gemmKernel) left(w *workerScratch, p *product, ic, pc, mc, kc int) (a u
 
 // packB copies op(B)[pc:pc+kc, jc:jc+nc] into panels of nr columns, padded with zeros.
 func (g *gemmKernel) packB(dst []float32, p *product, pc, jc, kc, nc int) {
-	for jr := 0; jr < nc; jr += g.nr {
-		cols := min(g.nr, nc-jr)
-		panel := dst[jr*kc : jr*kc+kc*g.nr]
-		if p.transB {
-			g.transpose(unsafe.Pointer(&panel[0]), floats(p.b, (jc+jr)*p.ldb+pc), p.ldb, cols, kc, g.nr)
-			continue
+	panel := kc * g.nr
+	if p.transB {
+		for jr := 0; jr < nc; jr += g.nr {
+			g.transpose(unsafe.Pointer(&dst[jr*kc]), floats(p.b, (jc+jr)*p.ldb+pc), p.ldb, min(g.nr, nc-jr), kc, g.nr)
 		}
-		src := floats(p.b, pc*p.ldb+jc+jr)
-		if cols == 32 && g.nr == 32 {
-			for k := range kc { // a copy of constant size is a few moves, not a call
-				*(*[32]float32)(panel[k*32:]) = *(*[32]float32)(floats(src, k*p.ldb))
+		return
+	}
+	for k0 := 0; k0 < kc; k0 += packRows {
+		for jr := 0; jr < nc; jr += g.nr {
+			cols := min(g.nr, nc-jr)
+			to, src := dst[jr/g.nr*panel:], floats(p.b, pc*p.ldb+jc+jr)
+			for k := k0; k < min(k0+packRows, kc); k++ {
+				if cols == 32 && g.nr == 32 { // a copy of constant size is a few moves, not a call
+					*(*[32]float32)(to[k*32:]) = *(*[32]float32)(floats(src, k*p.ldb))
+					continue
+				}
+				row := to[k*g.nr : (k+1)*g.nr]
+				copy(row, unsafe.Slice((*float32)(floats(src, k*p.ldb)), cols))
+				clear(row[cols:])
 			}
-			continue
-		}
-		for k := range kc {
-			row := panel[k*g.nr : (k+1)*g.nr]
-			copy(row, unsafe.Slice((*float32)(floats(src, k*p.ldb)), cols))
-			clear(row[cols:])
 		}
 	}
 }
+
+// packRows is how many rows of a matrix are packed at a time, each from end to end:
+// going down a panel row by row would, where the stride is a power of two, meet one
+// cache set only, and a new page with every row.
+const packRows = 8
 
 // packA copies op(A)[ic:ic+mc, pc:pc+kc] into tiles of mr rows and returns the
 // elements from one tile to the next and the tile's aStep. A transposed A is kept
@@ -122,16 +135,13 @@ func (g *gemmKernel) packA(dst []float32, p *product, ic, pc, mc, kc int) (tile,
 		return g.mr * ld, 0
 	}
 	up := roundUp(g.mr, 8)
-	// A few rows at a time, each from end to end: going down the columns of a
-	// tile would meet one cache set only when the stride is a power of two.
 	tile = g.tileSize()
-	const few = 4
-	for k0 := 0; k0 < kc; k0 += few {
+	for k0 := 0; k0 < kc; k0 += packRows {
 		for ir := 0; ir < mc; ir += g.mr {
 			to := dst[ir/g.mr*tile:]
 			src := floats(p.a, pc*p.lda+ic+ir)
 			rows := min(g.mr, mc-ir)
-			for k := k0; k < min(k0+few, kc); k++ {
+			for k := k0; k < min(k0+packRows, kc); k++ {
 				if up == 16 && ic+ir+16 <= p.m { // two elements too many, but still of A
 					*(*[16]float32)(to[k*16:]) = *(*[16]float32)(floats(src, k*p.lda))
 				} else {

@@ -2437,25 +2437,28 @@ done:
 	VZEROUPPER
 	RET
 
-// func tile1AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile1AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile1AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile1AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
 	VBROADCASTSS (CX), Y4
@@ -2495,29 +2498,29 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y4
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y4
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y2
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Y2
 	VFMADD213PS  Y2, Y4, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y2
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y2
 	VFMADD213PS  Y2, Y4, Y1
-	VMOVUPS      Y1, 32(DI)
+	VMOVUPS      Y1, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Y4, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y4, Y1, Y1
-	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y1, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -2525,86 +2528,89 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        DI, DI
 	MOVQ        $0x00000008, R8
-	MOVQ        $0x00000008, SI
-	SUBQ        CX, SI
-	CMPQ        SI, DI
-	CMOVQLT     DI, SI
-	CMPQ        SI, R8
-	CMOVQGT     R8, SI
-	VMOVUPS     (DX)(SI*4), Y5
-	MOVQ        $0x00000010, SI
-	SUBQ        CX, SI
-	CMPQ        SI, DI
-	CMOVQLT     DI, SI
-	CMPQ        SI, R8
-	CMOVQGT     R8, SI
-	VMOVUPS     (DX)(SI*4), Y3
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, DI
+	CMOVQLT     DI, BX
+	CMPQ        BX, R8
+	CMOVQGT     R8, BX
+	VMOVUPS     (DX)(BX*4), Y5
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, DI
+	CMOVQLT     DI, BX
+	CMPQ        BX, R8
+	CMOVQGT     R8, BX
+	VMOVUPS     (DX)(BX*4), Y3
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y5, Y2
+	MOVQ        SI, R8
+	VMASKMOVPS  (R8), Y5, Y2
 	VFMADD213PS Y2, Y4, Y0
-	VMASKMOVPS  Y0, Y5, (DI)
-	VMASKMOVPS  32(DI), Y3, Y2
+	VMASKMOVPS  Y0, Y5, (R8)
+	VMASKMOVPS  32(R8), Y3, Y2
 	VFMADD213PS Y2, Y4, Y1
-	VMASKMOVPS  Y1, Y3, 32(DI)
+	VMASKMOVPS  Y1, Y3, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       SI, R8
 	VMULPS     Y4, Y0, Y0
-	VMASKMOVPS Y0, Y5, (DI)
+	VMASKMOVPS Y0, Y5, (R8)
 	VMULPS     Y4, Y1, Y1
-	VMASKMOVPS Y1, Y3, 32(DI)
+	VMASKMOVPS Y1, Y3, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tileT1AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT1AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT1AVX2(SB), NOSPLIT, $0-64
+TEXT ·tileT1AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      64(DX), Y2
 	VMOVUPS      96(DX), Y3
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Y2
 	VMOVUPS      160(DX), Y3
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      192(DX), Y2
 	VMOVUPS      224(DX), Y3
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -2617,35 +2623,35 @@ one:
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y4, Y2, Y0
 	VFMADD231PS  Y4, Y3, Y1
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y4
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y4
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Y2
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Y2
 	VFMADD213PS  Y2, Y4, Y0
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      32(R8), Y2
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      32(R9), Y2
 	VFMADD213PS  Y2, Y4, Y1
-	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y1, 32(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Y4, Y0, Y0
-	VMOVUPS Y0, (R8)
+	VMOVUPS Y0, (R9)
 	VMULPS  Y4, Y1, Y1
-	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y1, 32(R9)
 	VZEROUPPER
 	RET
 
@@ -2653,65 +2659,68 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        DI, DI
 	MOVQ        $0x00000008, R8
-	MOVQ        $0x00000008, SI
-	SUBQ        CX, SI
-	CMPQ        SI, DI
-	CMOVQLT     DI, SI
-	CMPQ        SI, R8
-	CMOVQGT     R8, SI
-	VMOVUPS     (DX)(SI*4), Y5
-	MOVQ        $0x00000010, SI
-	SUBQ        CX, SI
-	CMPQ        SI, DI
-	CMOVQLT     DI, SI
-	CMPQ        SI, R8
-	CMOVQGT     R8, SI
-	VMOVUPS     (DX)(SI*4), Y3
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, DI
+	CMOVQLT     DI, BX
+	CMPQ        BX, R8
+	CMOVQGT     R8, BX
+	VMOVUPS     (DX)(BX*4), Y5
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, DI
+	CMOVQLT     DI, BX
+	CMPQ        BX, R8
+	CMOVQGT     R8, BX
+	VMOVUPS     (DX)(BX*4), Y3
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMASKMOVPS  (R8), Y5, Y2
+	MOVQ        SI, R9
+	VMASKMOVPS  (R9), Y5, Y2
 	VFMADD213PS Y2, Y4, Y0
-	VMASKMOVPS  Y0, Y5, (R8)
-	VMASKMOVPS  32(R8), Y3, Y2
+	VMASKMOVPS  Y0, Y5, (R9)
+	VMASKMOVPS  32(R9), Y3, Y2
 	VFMADD213PS Y2, Y4, Y1
-	VMASKMOVPS  Y1, Y3, 32(R8)
+	VMASKMOVPS  Y1, Y3, 32(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, R8
+	MOVQ       SI, R9
 	VMULPS     Y4, Y0, Y0
-	VMASKMOVPS Y0, Y5, (R8)
+	VMASKMOVPS Y0, Y5, (R9)
 	VMULPS     Y4, Y1, Y1
-	VMASKMOVPS Y1, Y3, 32(R8)
+	VMASKMOVPS Y1, Y3, 32(R9)
 	VZEROUPPER
 	RET
 
-// func tile2AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile2AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile2AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile2AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y4
 	VMOVUPS      32(DX), Y5
 	VBROADCASTSS (CX), Y6
@@ -2766,41 +2775,41 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y6
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y6
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y4
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Y4
 	VFMADD213PS  Y4, Y6, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y4
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y4
 	VFMADD213PS  Y4, Y6, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y4
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y4
 	VFMADD213PS  Y4, Y6, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y4
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y4
 	VFMADD213PS  Y4, Y6, Y3
-	VMOVUPS      Y3, 32(DI)
+	VMOVUPS      Y3, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Y6, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y6, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y6, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y6, Y3, Y3
-	VMOVUPS Y3, 32(DI)
+	VMOVUPS Y3, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -2808,79 +2817,82 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y7
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y5
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y7
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y5
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y7, Y4
+	MOVQ        SI, R8
+	VMASKMOVPS  (R8), Y7, Y4
 	VFMADD213PS Y4, Y6, Y0
-	VMASKMOVPS  Y0, Y7, (DI)
-	VMASKMOVPS  32(DI), Y5, Y4
+	VMASKMOVPS  Y0, Y7, (R8)
+	VMASKMOVPS  32(R8), Y5, Y4
 	VFMADD213PS Y4, Y6, Y1
-	VMASKMOVPS  Y1, Y5, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y7, Y4
+	VMASKMOVPS  Y1, Y5, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y7, Y4
 	VFMADD213PS Y4, Y6, Y2
-	VMASKMOVPS  Y2, Y7, (DI)
-	VMASKMOVPS  32(DI), Y5, Y4
+	VMASKMOVPS  Y2, Y7, (R8)
+	VMASKMOVPS  32(R8), Y5, Y4
 	VFMADD213PS Y4, Y6, Y3
-	VMASKMOVPS  Y3, Y5, 32(DI)
+	VMASKMOVPS  Y3, Y5, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       SI, R8
 	VMULPS     Y6, Y0, Y0
-	VMASKMOVPS Y0, Y7, (DI)
+	VMASKMOVPS Y0, Y7, (R8)
 	VMULPS     Y6, Y1, Y1
-	VMASKMOVPS Y1, Y5, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y5, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y6, Y2, Y2
-	VMASKMOVPS Y2, Y7, (DI)
+	VMASKMOVPS Y2, Y7, (R8)
 	VMULPS     Y6, Y3, Y3
-	VMASKMOVPS Y3, Y5, 32(DI)
+	VMASKMOVPS Y3, Y5, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tileT2AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT2AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT2AVX2(SB), NOSPLIT, $0-64
+TEXT ·tileT2AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y4
 	VMOVUPS      32(DX), Y5
 	VBROADCASTSS (CX), Y6
@@ -2889,7 +2901,7 @@ four:
 	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      64(DX), Y4
 	VMOVUPS      96(DX), Y5
 	VBROADCASTSS (CX), Y6
@@ -2898,7 +2910,7 @@ four:
 	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Y4
 	VMOVUPS      160(DX), Y5
 	VBROADCASTSS (CX), Y6
@@ -2907,7 +2919,7 @@ four:
 	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      192(DX), Y4
 	VMOVUPS      224(DX), Y5
 	VBROADCASTSS (CX), Y6
@@ -2916,7 +2928,7 @@ four:
 	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -2932,47 +2944,47 @@ one:
 	VBROADCASTSS 4(CX), Y7
 	VFMADD231PS  Y7, Y4, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y6
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y6
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Y4
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Y4
 	VFMADD213PS  Y4, Y6, Y0
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      32(R8), Y4
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      32(R9), Y4
 	VFMADD213PS  Y4, Y6, Y1
-	VMOVUPS      Y1, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y4
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y4
 	VFMADD213PS  Y4, Y6, Y2
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      32(R8), Y4
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      32(R9), Y4
 	VFMADD213PS  Y4, Y6, Y3
-	VMOVUPS      Y3, 32(R8)
+	VMOVUPS      Y3, 32(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Y6, Y0, Y0
-	VMOVUPS Y0, (R8)
+	VMOVUPS Y0, (R9)
 	VMULPS  Y6, Y1, Y1
-	VMOVUPS Y1, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y1, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y6, Y2, Y2
-	VMOVUPS Y2, (R8)
+	VMOVUPS Y2, (R9)
 	VMULPS  Y6, Y3, Y3
-	VMOVUPS Y3, 32(R8)
+	VMOVUPS Y3, 32(R9)
 	VZEROUPPER
 	RET
 
@@ -2980,82 +2992,85 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y7
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y5
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y7
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y5
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMASKMOVPS  (R8), Y7, Y4
+	MOVQ        SI, R9
+	VMASKMOVPS  (R9), Y7, Y4
 	VFMADD213PS Y4, Y6, Y0
-	VMASKMOVPS  Y0, Y7, (R8)
-	VMASKMOVPS  32(R8), Y5, Y4
+	VMASKMOVPS  Y0, Y7, (R9)
+	VMASKMOVPS  32(R9), Y5, Y4
 	VFMADD213PS Y4, Y6, Y1
-	VMASKMOVPS  Y1, Y5, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y7, Y4
+	VMASKMOVPS  Y1, Y5, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y7, Y4
 	VFMADD213PS Y4, Y6, Y2
-	VMASKMOVPS  Y2, Y7, (R8)
-	VMASKMOVPS  32(R8), Y5, Y4
+	VMASKMOVPS  Y2, Y7, (R9)
+	VMASKMOVPS  32(R9), Y5, Y4
 	VFMADD213PS Y4, Y6, Y3
-	VMASKMOVPS  Y3, Y5, 32(R8)
+	VMASKMOVPS  Y3, Y5, 32(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, R8
+	MOVQ       SI, R9
 	VMULPS     Y6, Y0, Y0
-	VMASKMOVPS Y0, Y7, (R8)
+	VMASKMOVPS Y0, Y7, (R9)
 	VMULPS     Y6, Y1, Y1
-	VMASKMOVPS Y1, Y5, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y1, Y5, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y6, Y2, Y2
-	VMASKMOVPS Y2, Y7, (R8)
+	VMASKMOVPS Y2, Y7, (R9)
 	VMULPS     Y6, Y3, Y3
-	VMASKMOVPS Y3, Y5, 32(R8)
+	VMASKMOVPS Y3, Y5, 32(R9)
 	VZEROUPPER
 	RET
 
-// func tile3AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile3AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile3AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile3AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y6
 	VMOVUPS      32(DX), Y7
 	VBROADCASTSS (CX), Y8
@@ -3125,53 +3140,53 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y8
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y8
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y6
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Y6
 	VFMADD213PS  Y6, Y8, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y6
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y6
 	VFMADD213PS  Y6, Y8, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y6
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y6
 	VFMADD213PS  Y6, Y8, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y6
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y6
 	VFMADD213PS  Y6, Y8, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y6
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y6
 	VFMADD213PS  Y6, Y8, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y6
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y6
 	VFMADD213PS  Y6, Y8, Y5
-	VMOVUPS      Y5, 32(DI)
+	VMOVUPS      Y5, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Y8, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y8, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y8, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y8, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y8, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y8, Y5, Y5
-	VMOVUPS Y5, 32(DI)
+	VMOVUPS Y5, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -3179,96 +3194,99 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y9
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y7
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y9
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y7
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y9, Y6
+	MOVQ        SI, R8
+	VMASKMOVPS  (R8), Y9, Y6
 	VFMADD213PS Y6, Y8, Y0
-	VMASKMOVPS  Y0, Y9, (DI)
-	VMASKMOVPS  32(DI), Y7, Y6
+	VMASKMOVPS  Y0, Y9, (R8)
+	VMASKMOVPS  32(R8), Y7, Y6
 	VFMADD213PS Y6, Y8, Y1
-	VMASKMOVPS  Y1, Y7, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y9, Y6
+	VMASKMOVPS  Y1, Y7, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y9, Y6
 	VFMADD213PS Y6, Y8, Y2
-	VMASKMOVPS  Y2, Y9, (DI)
-	VMASKMOVPS  32(DI), Y7, Y6
+	VMASKMOVPS  Y2, Y9, (R8)
+	VMASKMOVPS  32(R8), Y7, Y6
 	VFMADD213PS Y6, Y8, Y3
-	VMASKMOVPS  Y3, Y7, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y9, Y6
+	VMASKMOVPS  Y3, Y7, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y9, Y6
 	VFMADD213PS Y6, Y8, Y4
-	VMASKMOVPS  Y4, Y9, (DI)
-	VMASKMOVPS  32(DI), Y7, Y6
+	VMASKMOVPS  Y4, Y9, (R8)
+	VMASKMOVPS  32(R8), Y7, Y6
 	VFMADD213PS Y6, Y8, Y5
-	VMASKMOVPS  Y5, Y7, 32(DI)
+	VMASKMOVPS  Y5, Y7, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       SI, R8
 	VMULPS     Y8, Y0, Y0
-	VMASKMOVPS Y0, Y9, (DI)
+	VMASKMOVPS Y0, Y9, (R8)
 	VMULPS     Y8, Y1, Y1
-	VMASKMOVPS Y1, Y7, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y7, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y8, Y2, Y2
-	VMASKMOVPS Y2, Y9, (DI)
+	VMASKMOVPS Y2, Y9, (R8)
 	VMULPS     Y8, Y3, Y3
-	VMASKMOVPS Y3, Y7, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y7, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y8, Y4, Y4
-	VMASKMOVPS Y4, Y9, (DI)
+	VMASKMOVPS Y4, Y9, (R8)
 	VMULPS     Y8, Y5, Y5
-	VMASKMOVPS Y5, Y7, 32(DI)
+	VMASKMOVPS Y5, Y7, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tileT3AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT3AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT3AVX2(SB), NOSPLIT, $0-64
+TEXT ·tileT3AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y6
 	VMOVUPS      32(DX), Y7
 	VBROADCASTSS (CX), Y8
@@ -3280,7 +3298,7 @@ four:
 	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      64(DX), Y6
 	VMOVUPS      96(DX), Y7
 	VBROADCASTSS (CX), Y8
@@ -3292,7 +3310,7 @@ four:
 	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Y6
 	VMOVUPS      160(DX), Y7
 	VBROADCASTSS (CX), Y8
@@ -3304,7 +3322,7 @@ four:
 	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      192(DX), Y6
 	VMOVUPS      224(DX), Y7
 	VBROADCASTSS (CX), Y8
@@ -3316,7 +3334,7 @@ four:
 	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3335,59 +3353,59 @@ one:
 	VBROADCASTSS 8(CX), Y8
 	VFMADD231PS  Y8, Y6, Y4
 	VFMADD231PS  Y8, Y7, Y5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y8
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y8
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Y6
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Y6
 	VFMADD213PS  Y6, Y8, Y0
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      32(R8), Y6
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      32(R9), Y6
 	VFMADD213PS  Y6, Y8, Y1
-	VMOVUPS      Y1, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y6
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y6
 	VFMADD213PS  Y6, Y8, Y2
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      32(R8), Y6
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      32(R9), Y6
 	VFMADD213PS  Y6, Y8, Y3
-	VMOVUPS      Y3, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y6
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y6
 	VFMADD213PS  Y6, Y8, Y4
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      32(R8), Y6
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      32(R9), Y6
 	VFMADD213PS  Y6, Y8, Y5
-	VMOVUPS      Y5, 32(R8)
+	VMOVUPS      Y5, 32(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Y8, Y0, Y0
-	VMOVUPS Y0, (R8)
+	VMOVUPS Y0, (R9)
 	VMULPS  Y8, Y1, Y1
-	VMOVUPS Y1, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y1, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y8, Y2, Y2
-	VMOVUPS Y2, (R8)
+	VMOVUPS Y2, (R9)
 	VMULPS  Y8, Y3, Y3
-	VMOVUPS Y3, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y3, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y8, Y4, Y4
-	VMOVUPS Y4, (R8)
+	VMOVUPS Y4, (R9)
 	VMULPS  Y8, Y5, Y5
-	VMOVUPS Y5, 32(R8)
+	VMOVUPS Y5, 32(R9)
 	VZEROUPPER
 	RET
 
@@ -3395,74 +3413,75 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y9
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y7
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y9
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y7
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMASKMOVPS  (R8), Y9, Y6
+	MOVQ        SI, R9
+	VMASKMOVPS  (R9), Y9, Y6
 	VFMADD213PS Y6, Y8, Y0
-	VMASKMOVPS  Y0, Y9, (R8)
-	VMASKMOVPS  32(R8), Y7, Y6
+	VMASKMOVPS  Y0, Y9, (R9)
+	VMASKMOVPS  32(R9), Y7, Y6
 	VFMADD213PS Y6, Y8, Y1
-	VMASKMOVPS  Y1, Y7, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y9, Y6
+	VMASKMOVPS  Y1, Y7, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y9, Y6
 	VFMADD213PS Y6, Y8, Y2
-	VMASKMOVPS  Y2, Y9, (R8)
-	VMASKMOVPS  32(R8), Y7, Y6
+	VMASKMOVPS  Y2, Y9, (R9)
+	VMASKMOVPS  32(R9), Y7, Y6
 	VFMADD213PS Y6, Y8, Y3
-	VMASKMOVPS  Y3, Y7, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y9, Y6
+	VMASKMOVPS  Y3, Y7, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y9, Y6
 	VFMADD213PS Y6, Y8, Y4
-	VMASKMOVPS  Y4, Y9, (R8)
-	VMASKMOVPS  32(R8), Y7, Y6
+	VMASKMOVPS  Y4, Y9, (R9)
+	VMASKMOVPS  32(R9), Y7, Y6
 	VFMADD213PS Y6, Y8, Y5
-	VMASKMOVPS  Y5, Y7, 32(R8)
+	VMASKMOVPS  Y5, Y7, 32(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, R8
+	MOVQ       SI, R9
 	VMULPS     Y8, Y0, Y0
-	VMASKMOVPS Y0, Y9, (R8)
+	VMASKMOVPS Y0, Y9, (R9)
 	VMULPS     Y8, Y1, Y1
-	VMASKMOVPS Y1, Y7, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y1, Y7, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y8, Y2, Y2
-	VMASKMOVPS Y2, Y9, (R8)
+	VMASKMOVPS Y2, Y9, (R9)
 	VMULPS     Y8, Y3, Y3
-	VMASKMOVPS Y3, Y7, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y3, Y7, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y8, Y4, Y4
-	VMASKMOVPS Y4, Y9, (R8)
+	VMASKMOVPS Y4, Y9, (R9)
 	VMULPS     Y8, Y5, Y5
-	VMASKMOVPS Y5, Y7, 32(R8)
+	VMASKMOVPS Y5, Y7, 32(R9)
 	VZEROUPPER
 	RET
 
-// func tile4AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile4AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile4AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile4AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -3471,23 +3490,25 @@ TEXT ·tile4AVX2(SB), NOSPLIT, $0-64
 	VXORPS     Y5, Y5, Y5
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -3572,65 +3593,65 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y10
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y10
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y8
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y8
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y8
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y5
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y8
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y8
 	VFMADD213PS  Y8, Y10, Y6
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      32(DI), Y8
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      32(R8), Y8
 	VFMADD213PS  Y8, Y10, Y7
-	VMOVUPS      Y7, 32(DI)
+	VMOVUPS      Y7, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Y10, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y10, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y10, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y10, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y10, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y10, Y5, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y5, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y10, Y6, Y6
-	VMOVUPS Y6, (DI)
+	VMOVUPS Y6, (R8)
 	VMULPS  Y10, Y7, Y7
-	VMOVUPS Y7, 32(DI)
+	VMOVUPS Y7, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -3638,88 +3659,89 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y11
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y9
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y11
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y9
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	MOVQ        SI, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y0
-	VMASKMOVPS  Y0, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y0, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y1
-	VMASKMOVPS  Y1, Y9, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	VMASKMOVPS  Y1, Y9, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y2
-	VMASKMOVPS  Y2, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y2, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y3
-	VMASKMOVPS  Y3, Y9, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	VMASKMOVPS  Y3, Y9, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y4
-	VMASKMOVPS  Y4, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y4, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y5
-	VMASKMOVPS  Y5, Y9, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y11, Y8
+	VMASKMOVPS  Y5, Y9, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y11, Y8
 	VFMADD213PS Y8, Y10, Y6
-	VMASKMOVPS  Y6, Y11, (DI)
-	VMASKMOVPS  32(DI), Y9, Y8
+	VMASKMOVPS  Y6, Y11, (R8)
+	VMASKMOVPS  32(R8), Y9, Y8
 	VFMADD213PS Y8, Y10, Y7
-	VMASKMOVPS  Y7, Y9, 32(DI)
+	VMASKMOVPS  Y7, Y9, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       SI, R8
 	VMULPS     Y10, Y0, Y0
-	VMASKMOVPS Y0, Y11, (DI)
+	VMASKMOVPS Y0, Y11, (R8)
 	VMULPS     Y10, Y1, Y1
-	VMASKMOVPS Y1, Y9, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y9, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y10, Y2, Y2
-	VMASKMOVPS Y2, Y11, (DI)
+	VMASKMOVPS Y2, Y11, (R8)
 	VMULPS     Y10, Y3, Y3
-	VMASKMOVPS Y3, Y9, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y9, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y10, Y4, Y4
-	VMASKMOVPS Y4, Y11, (DI)
+	VMASKMOVPS Y4, Y11, (R8)
 	VMULPS     Y10, Y5, Y5
-	VMASKMOVPS Y5, Y9, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y5, Y9, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y10, Y6, Y6
-	VMASKMOVPS Y6, Y11, (DI)
+	VMASKMOVPS Y6, Y11, (R8)
 	VMULPS     Y10, Y7, Y7
-	VMASKMOVPS Y7, Y9, 32(DI)
+	VMASKMOVPS Y7, Y9, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tileT4AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT4AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT4AVX2(SB), NOSPLIT, $0-64
+TEXT ·tileT4AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -3728,23 +3750,25 @@ TEXT ·tileT4AVX2(SB), NOSPLIT, $0-64
 	VXORPS     Y5, Y5, Y5
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y8
 	VMOVUPS      32(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -3759,7 +3783,7 @@ four:
 	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      64(DX), Y8
 	VMOVUPS      96(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -3774,7 +3798,7 @@ four:
 	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Y8
 	VMOVUPS      160(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -3789,7 +3813,7 @@ four:
 	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      192(DX), Y8
 	VMOVUPS      224(DX), Y9
 	VBROADCASTSS (CX), Y10
@@ -3804,7 +3828,7 @@ four:
 	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3826,71 +3850,71 @@ one:
 	VBROADCASTSS 12(CX), Y11
 	VFMADD231PS  Y11, Y8, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y10
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y10
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Y8
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Y8
 	VFMADD213PS  Y8, Y10, Y0
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      32(R8), Y8
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      32(R9), Y8
 	VFMADD213PS  Y8, Y10, Y1
-	VMOVUPS      Y1, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y8
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y8
 	VFMADD213PS  Y8, Y10, Y2
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      32(R8), Y8
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      32(R9), Y8
 	VFMADD213PS  Y8, Y10, Y3
-	VMOVUPS      Y3, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y8
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y8
 	VFMADD213PS  Y8, Y10, Y4
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      32(R8), Y8
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      32(R9), Y8
 	VFMADD213PS  Y8, Y10, Y5
-	VMOVUPS      Y5, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y8
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y8
 	VFMADD213PS  Y8, Y10, Y6
-	VMOVUPS      Y6, (R8)
-	VMOVUPS      32(R8), Y8
+	VMOVUPS      Y6, (R9)
+	VMOVUPS      32(R9), Y8
 	VFMADD213PS  Y8, Y10, Y7
-	VMOVUPS      Y7, 32(R8)
+	VMOVUPS      Y7, 32(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Y10, Y0, Y0
-	VMOVUPS Y0, (R8)
+	VMOVUPS Y0, (R9)
 	VMULPS  Y10, Y1, Y1
-	VMOVUPS Y1, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y1, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y10, Y2, Y2
-	VMOVUPS Y2, (R8)
+	VMOVUPS Y2, (R9)
 	VMULPS  Y10, Y3, Y3
-	VMOVUPS Y3, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y3, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y10, Y4, Y4
-	VMOVUPS Y4, (R8)
+	VMOVUPS Y4, (R9)
 	VMULPS  Y10, Y5, Y5
-	VMOVUPS Y5, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y5, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y10, Y6, Y6
-	VMOVUPS Y6, (R8)
+	VMOVUPS Y6, (R9)
 	VMULPS  Y10, Y7, Y7
-	VMOVUPS Y7, 32(R8)
+	VMOVUPS Y7, 32(R9)
 	VZEROUPPER
 	RET
 
@@ -3898,86 +3922,87 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y11
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y9
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y11
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y9
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMASKMOVPS  (R8), Y11, Y8
+	MOVQ        SI, R9
+	VMASKMOVPS  (R9), Y11, Y8
 	VFMADD213PS Y8, Y10, Y0
-	VMASKMOVPS  Y0, Y11, (R8)
-	VMASKMOVPS  32(R8), Y9, Y8
+	VMASKMOVPS  Y0, Y11, (R9)
+	VMASKMOVPS  32(R9), Y9, Y8
 	VFMADD213PS Y8, Y10, Y1
-	VMASKMOVPS  Y1, Y9, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y11, Y8
+	VMASKMOVPS  Y1, Y9, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y11, Y8
 	VFMADD213PS Y8, Y10, Y2
-	VMASKMOVPS  Y2, Y11, (R8)
-	VMASKMOVPS  32(R8), Y9, Y8
+	VMASKMOVPS  Y2, Y11, (R9)
+	VMASKMOVPS  32(R9), Y9, Y8
 	VFMADD213PS Y8, Y10, Y3
-	VMASKMOVPS  Y3, Y9, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y11, Y8
+	VMASKMOVPS  Y3, Y9, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y11, Y8
 	VFMADD213PS Y8, Y10, Y4
-	VMASKMOVPS  Y4, Y11, (R8)
-	VMASKMOVPS  32(R8), Y9, Y8
+	VMASKMOVPS  Y4, Y11, (R9)
+	VMASKMOVPS  32(R9), Y9, Y8
 	VFMADD213PS Y8, Y10, Y5
-	VMASKMOVPS  Y5, Y9, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y11, Y8
+	VMASKMOVPS  Y5, Y9, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y11, Y8
 	VFMADD213PS Y8, Y10, Y6
-	VMASKMOVPS  Y6, Y11, (R8)
-	VMASKMOVPS  32(R8), Y9, Y8
+	VMASKMOVPS  Y6, Y11, (R9)
+	VMASKMOVPS  32(R9), Y9, Y8
 	VFMADD213PS Y8, Y10, Y7
-	VMASKMOVPS  Y7, Y9, 32(R8)
+	VMASKMOVPS  Y7, Y9, 32(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, R8
+	MOVQ       SI, R9
 	VMULPS     Y10, Y0, Y0
-	VMASKMOVPS Y0, Y11, (R8)
+	VMASKMOVPS Y0, Y11, (R9)
 	VMULPS     Y10, Y1, Y1
-	VMASKMOVPS Y1, Y9, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y1, Y9, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y10, Y2, Y2
-	VMASKMOVPS Y2, Y11, (R8)
+	VMASKMOVPS Y2, Y11, (R9)
 	VMULPS     Y10, Y3, Y3
-	VMASKMOVPS Y3, Y9, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y3, Y9, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y10, Y4, Y4
-	VMASKMOVPS Y4, Y11, (R8)
+	VMASKMOVPS Y4, Y11, (R9)
 	VMULPS     Y10, Y5, Y5
-	VMASKMOVPS Y5, Y9, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y5, Y9, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y10, Y6, Y6
-	VMASKMOVPS Y6, Y11, (R8)
+	VMASKMOVPS Y6, Y11, (R9)
 	VMULPS     Y10, Y7, Y7
-	VMASKMOVPS Y7, Y9, 32(R8)
+	VMASKMOVPS Y7, Y9, 32(R9)
 	VZEROUPPER
 	RET
 
-// func tile5AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile5AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile5AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile5AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -3988,26 +4013,28 @@ TEXT ·tile5AVX2(SB), NOSPLIT, $0-64
 	VXORPS     Y7, Y7, Y7
 	VXORPS     Y8, Y8, Y8
 	VXORPS     Y9, Y9, Y9
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS (CX), Y12
@@ -4107,77 +4134,77 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y12
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y12
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y10
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y5
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y6
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y7
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y10
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y10
 	VFMADD213PS  Y10, Y12, Y8
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      32(DI), Y10
+	VMOVUPS      Y8, (R8)
+	VMOVUPS      32(R8), Y10
 	VFMADD213PS  Y10, Y12, Y9
-	VMOVUPS      Y9, 32(DI)
+	VMOVUPS      Y9, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Y12, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y12, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y12, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y12, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y12, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y12, Y5, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y5, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y12, Y6, Y6
-	VMOVUPS Y6, (DI)
+	VMOVUPS Y6, (R8)
 	VMULPS  Y12, Y7, Y7
-	VMOVUPS Y7, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y7, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y12, Y8, Y8
-	VMOVUPS Y8, (DI)
+	VMOVUPS Y8, (R8)
 	VMULPS  Y12, Y9, Y9
-	VMOVUPS Y9, 32(DI)
+	VMOVUPS Y9, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -4185,100 +4212,101 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y13
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y11
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y13
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y11
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	MOVQ        SI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y0
-	VMASKMOVPS  Y0, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y0, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y1
-	VMASKMOVPS  Y1, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y1, Y11, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y2
-	VMASKMOVPS  Y2, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y2, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y3
-	VMASKMOVPS  Y3, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y3, Y11, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y4
-	VMASKMOVPS  Y4, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y4, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y5
-	VMASKMOVPS  Y5, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y5, Y11, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y6
-	VMASKMOVPS  Y6, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y6, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y7
-	VMASKMOVPS  Y7, Y11, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y13, Y10
+	VMASKMOVPS  Y7, Y11, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y13, Y10
 	VFMADD213PS Y10, Y12, Y8
-	VMASKMOVPS  Y8, Y13, (DI)
-	VMASKMOVPS  32(DI), Y11, Y10
+	VMASKMOVPS  Y8, Y13, (R8)
+	VMASKMOVPS  32(R8), Y11, Y10
 	VFMADD213PS Y10, Y12, Y9
-	VMASKMOVPS  Y9, Y11, 32(DI)
+	VMASKMOVPS  Y9, Y11, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       SI, R8
 	VMULPS     Y12, Y0, Y0
-	VMASKMOVPS Y0, Y13, (DI)
+	VMASKMOVPS Y0, Y13, (R8)
 	VMULPS     Y12, Y1, Y1
-	VMASKMOVPS Y1, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y11, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y12, Y2, Y2
-	VMASKMOVPS Y2, Y13, (DI)
+	VMASKMOVPS Y2, Y13, (R8)
 	VMULPS     Y12, Y3, Y3
-	VMASKMOVPS Y3, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y11, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y12, Y4, Y4
-	VMASKMOVPS Y4, Y13, (DI)
+	VMASKMOVPS Y4, Y13, (R8)
 	VMULPS     Y12, Y5, Y5
-	VMASKMOVPS Y5, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y5, Y11, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y12, Y6, Y6
-	VMASKMOVPS Y6, Y13, (DI)
+	VMASKMOVPS Y6, Y13, (R8)
 	VMULPS     Y12, Y7, Y7
-	VMASKMOVPS Y7, Y11, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y7, Y11, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y12, Y8, Y8
-	VMASKMOVPS Y8, Y13, (DI)
+	VMASKMOVPS Y8, Y13, (R8)
 	VMULPS     Y12, Y9, Y9
-	VMASKMOVPS Y9, Y11, 32(DI)
+	VMASKMOVPS Y9, Y11, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tileT5AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT5AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT5AVX2(SB), NOSPLIT, $0-64
+TEXT ·tileT5AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -4289,26 +4317,28 @@ TEXT ·tileT5AVX2(SB), NOSPLIT, $0-64
 	VXORPS     Y7, Y7, Y7
 	VXORPS     Y8, Y8, Y8
 	VXORPS     Y9, Y9, Y9
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y10
 	VMOVUPS      32(DX), Y11
 	VBROADCASTSS (CX), Y12
@@ -4326,7 +4356,7 @@ four:
 	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      64(DX), Y10
 	VMOVUPS      96(DX), Y11
 	VBROADCASTSS (CX), Y12
@@ -4344,7 +4374,7 @@ four:
 	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Y10
 	VMOVUPS      160(DX), Y11
 	VBROADCASTSS (CX), Y12
@@ -4362,7 +4392,7 @@ four:
 	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      192(DX), Y10
 	VMOVUPS      224(DX), Y11
 	VBROADCASTSS (CX), Y12
@@ -4380,7 +4410,7 @@ four:
 	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -4405,83 +4435,83 @@ one:
 	VBROADCASTSS 16(CX), Y12
 	VFMADD231PS  Y12, Y10, Y8
 	VFMADD231PS  Y12, Y11, Y9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y12
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y12
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Y10
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Y10
 	VFMADD213PS  Y10, Y12, Y0
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      32(R8), Y10
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      32(R9), Y10
 	VFMADD213PS  Y10, Y12, Y1
-	VMOVUPS      Y1, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y10
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y10
 	VFMADD213PS  Y10, Y12, Y2
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      32(R8), Y10
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      32(R9), Y10
 	VFMADD213PS  Y10, Y12, Y3
-	VMOVUPS      Y3, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y10
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y10
 	VFMADD213PS  Y10, Y12, Y4
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      32(R8), Y10
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      32(R9), Y10
 	VFMADD213PS  Y10, Y12, Y5
-	VMOVUPS      Y5, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y10
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y10
 	VFMADD213PS  Y10, Y12, Y6
-	VMOVUPS      Y6, (R8)
-	VMOVUPS      32(R8), Y10
+	VMOVUPS      Y6, (R9)
+	VMOVUPS      32(R9), Y10
 	VFMADD213PS  Y10, Y12, Y7
-	VMOVUPS      Y7, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y10
+	VMOVUPS      Y7, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y10
 	VFMADD213PS  Y10, Y12, Y8
-	VMOVUPS      Y8, (R8)
-	VMOVUPS      32(R8), Y10
+	VMOVUPS      Y8, (R9)
+	VMOVUPS      32(R9), Y10
 	VFMADD213PS  Y10, Y12, Y9
-	VMOVUPS      Y9, 32(R8)
+	VMOVUPS      Y9, 32(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Y12, Y0, Y0
-	VMOVUPS Y0, (R8)
+	VMOVUPS Y0, (R9)
 	VMULPS  Y12, Y1, Y1
-	VMOVUPS Y1, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y1, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y12, Y2, Y2
-	VMOVUPS Y2, (R8)
+	VMOVUPS Y2, (R9)
 	VMULPS  Y12, Y3, Y3
-	VMOVUPS Y3, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y3, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y12, Y4, Y4
-	VMOVUPS Y4, (R8)
+	VMOVUPS Y4, (R9)
 	VMULPS  Y12, Y5, Y5
-	VMOVUPS Y5, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y5, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y12, Y6, Y6
-	VMOVUPS Y6, (R8)
+	VMOVUPS Y6, (R9)
 	VMULPS  Y12, Y7, Y7
-	VMOVUPS Y7, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y7, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y12, Y8, Y8
-	VMOVUPS Y8, (R8)
+	VMOVUPS Y8, (R9)
 	VMULPS  Y12, Y9, Y9
-	VMOVUPS Y9, 32(R8)
+	VMOVUPS Y9, 32(R9)
 	VZEROUPPER
 	RET
 
@@ -4489,98 +4519,99 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y13
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y11
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y13
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y11
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMASKMOVPS  (R8), Y13, Y10
+	MOVQ        SI, R9
+	VMASKMOVPS  (R9), Y13, Y10
 	VFMADD213PS Y10, Y12, Y0
-	VMASKMOVPS  Y0, Y13, (R8)
-	VMASKMOVPS  32(R8), Y11, Y10
+	VMASKMOVPS  Y0, Y13, (R9)
+	VMASKMOVPS  32(R9), Y11, Y10
 	VFMADD213PS Y10, Y12, Y1
-	VMASKMOVPS  Y1, Y11, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y13, Y10
+	VMASKMOVPS  Y1, Y11, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y13, Y10
 	VFMADD213PS Y10, Y12, Y2
-	VMASKMOVPS  Y2, Y13, (R8)
-	VMASKMOVPS  32(R8), Y11, Y10
+	VMASKMOVPS  Y2, Y13, (R9)
+	VMASKMOVPS  32(R9), Y11, Y10
 	VFMADD213PS Y10, Y12, Y3
-	VMASKMOVPS  Y3, Y11, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y13, Y10
+	VMASKMOVPS  Y3, Y11, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y13, Y10
 	VFMADD213PS Y10, Y12, Y4
-	VMASKMOVPS  Y4, Y13, (R8)
-	VMASKMOVPS  32(R8), Y11, Y10
+	VMASKMOVPS  Y4, Y13, (R9)
+	VMASKMOVPS  32(R9), Y11, Y10
 	VFMADD213PS Y10, Y12, Y5
-	VMASKMOVPS  Y5, Y11, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y13, Y10
+	VMASKMOVPS  Y5, Y11, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y13, Y10
 	VFMADD213PS Y10, Y12, Y6
-	VMASKMOVPS  Y6, Y13, (R8)
-	VMASKMOVPS  32(R8), Y11, Y10
+	VMASKMOVPS  Y6, Y13, (R9)
+	VMASKMOVPS  32(R9), Y11, Y10
 	VFMADD213PS Y10, Y12, Y7
-	VMASKMOVPS  Y7, Y11, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y13, Y10
+	VMASKMOVPS  Y7, Y11, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y13, Y10
 	VFMADD213PS Y10, Y12, Y8
-	VMASKMOVPS  Y8, Y13, (R8)
-	VMASKMOVPS  32(R8), Y11, Y10
+	VMASKMOVPS  Y8, Y13, (R9)
+	VMASKMOVPS  32(R9), Y11, Y10
 	VFMADD213PS Y10, Y12, Y9
-	VMASKMOVPS  Y9, Y11, 32(R8)
+	VMASKMOVPS  Y9, Y11, 32(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, R8
+	MOVQ       SI, R9
 	VMULPS     Y12, Y0, Y0
-	VMASKMOVPS Y0, Y13, (R8)
+	VMASKMOVPS Y0, Y13, (R9)
 	VMULPS     Y12, Y1, Y1
-	VMASKMOVPS Y1, Y11, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y1, Y11, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y12, Y2, Y2
-	VMASKMOVPS Y2, Y13, (R8)
+	VMASKMOVPS Y2, Y13, (R9)
 	VMULPS     Y12, Y3, Y3
-	VMASKMOVPS Y3, Y11, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y3, Y11, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y12, Y4, Y4
-	VMASKMOVPS Y4, Y13, (R8)
+	VMASKMOVPS Y4, Y13, (R9)
 	VMULPS     Y12, Y5, Y5
-	VMASKMOVPS Y5, Y11, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y5, Y11, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y12, Y6, Y6
-	VMASKMOVPS Y6, Y13, (R8)
+	VMASKMOVPS Y6, Y13, (R9)
 	VMULPS     Y12, Y7, Y7
-	VMASKMOVPS Y7, Y11, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y7, Y11, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y12, Y8, Y8
-	VMASKMOVPS Y8, Y13, (R8)
+	VMASKMOVPS Y8, Y13, (R9)
 	VMULPS     Y12, Y9, Y9
-	VMASKMOVPS Y9, Y11, 32(R8)
+	VMASKMOVPS Y9, Y11, 32(R9)
 	VZEROUPPER
 	RET
 
-// func tile6AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile6AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile6AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile6AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -4593,29 +4624,31 @@ TEXT ·tile6AVX2(SB), NOSPLIT, $0-64
 	VXORPS     Y9, Y9, Y9
 	VXORPS     Y10, Y10, Y10
 	VXORPS     Y11, Y11, Y11
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 63(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y12
 	VMOVUPS      32(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -4730,89 +4763,89 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y14
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y14
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Y12
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y0
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y1
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y1, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y2
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y3
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y4
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y5
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y6
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y7
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y8
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y8, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y9
-	VMOVUPS      Y9, 32(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Y12
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Y12
 	VFMADD213PS  Y12, Y14, Y10
-	VMOVUPS      Y10, (DI)
-	VMOVUPS      32(DI), Y12
+	VMOVUPS      Y10, (R8)
+	VMOVUPS      32(R8), Y12
 	VFMADD213PS  Y12, Y14, Y11
-	VMOVUPS      Y11, 32(DI)
+	VMOVUPS      Y11, 32(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Y14, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VMOVUPS Y0, (R8)
 	VMULPS  Y14, Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y1, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y14, Y2, Y2
-	VMOVUPS Y2, (DI)
+	VMOVUPS Y2, (R8)
 	VMULPS  Y14, Y3, Y3
-	VMOVUPS Y3, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y3, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y14, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y4, (R8)
 	VMULPS  Y14, Y5, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y5, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y14, Y6, Y6
-	VMOVUPS Y6, (DI)
+	VMOVUPS Y6, (R8)
 	VMULPS  Y14, Y7, Y7
-	VMOVUPS Y7, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y7, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y14, Y8, Y8
-	VMOVUPS Y8, (DI)
+	VMOVUPS Y8, (R8)
 	VMULPS  Y14, Y9, Y9
-	VMOVUPS Y9, 32(DI)
-	ADDQ    SI, DI
+	VMOVUPS Y9, 32(R8)
+	ADDQ    DI, R8
 	VMULPS  Y14, Y10, Y10
-	VMOVUPS Y10, (DI)
+	VMOVUPS Y10, (R8)
 	VMULPS  Y14, Y11, Y11
-	VMOVUPS Y11, 32(DI)
+	VMOVUPS Y11, 32(R8)
 	VZEROUPPER
 	RET
 
@@ -4820,112 +4853,113 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y15
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y13
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y15
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y13
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	MOVQ        SI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y0
-	VMASKMOVPS  Y0, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y0, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y1
-	VMASKMOVPS  Y1, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y1, Y13, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y2
-	VMASKMOVPS  Y2, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y2, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y3
-	VMASKMOVPS  Y3, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y3, Y13, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y4
-	VMASKMOVPS  Y4, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y4, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y5
-	VMASKMOVPS  Y5, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y5, Y13, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y6
-	VMASKMOVPS  Y6, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y6, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y7
-	VMASKMOVPS  Y7, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y7, Y13, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y8
-	VMASKMOVPS  Y8, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y8, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y9
-	VMASKMOVPS  Y9, Y13, 32(DI)
-	ADDQ        SI, DI
-	VMASKMOVPS  (DI), Y15, Y12
+	VMASKMOVPS  Y9, Y13, 32(R8)
+	ADDQ        DI, R8
+	VMASKMOVPS  (R8), Y15, Y12
 	VFMADD213PS Y12, Y14, Y10
-	VMASKMOVPS  Y10, Y15, (DI)
-	VMASKMOVPS  32(DI), Y13, Y12
+	VMASKMOVPS  Y10, Y15, (R8)
+	VMASKMOVPS  32(R8), Y13, Y12
 	VFMADD213PS Y12, Y14, Y11
-	VMASKMOVPS  Y11, Y13, 32(DI)
+	VMASKMOVPS  Y11, Y13, 32(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, DI
+	MOVQ       SI, R8
 	VMULPS     Y14, Y0, Y0
-	VMASKMOVPS Y0, Y15, (DI)
+	VMASKMOVPS Y0, Y15, (R8)
 	VMULPS     Y14, Y1, Y1
-	VMASKMOVPS Y1, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y1, Y13, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y14, Y2, Y2
-	VMASKMOVPS Y2, Y15, (DI)
+	VMASKMOVPS Y2, Y15, (R8)
 	VMULPS     Y14, Y3, Y3
-	VMASKMOVPS Y3, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y3, Y13, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y14, Y4, Y4
-	VMASKMOVPS Y4, Y15, (DI)
+	VMASKMOVPS Y4, Y15, (R8)
 	VMULPS     Y14, Y5, Y5
-	VMASKMOVPS Y5, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y5, Y13, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y14, Y6, Y6
-	VMASKMOVPS Y6, Y15, (DI)
+	VMASKMOVPS Y6, Y15, (R8)
 	VMULPS     Y14, Y7, Y7
-	VMASKMOVPS Y7, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y7, Y13, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y14, Y8, Y8
-	VMASKMOVPS Y8, Y15, (DI)
+	VMASKMOVPS Y8, Y15, (R8)
 	VMULPS     Y14, Y9, Y9
-	VMASKMOVPS Y9, Y13, 32(DI)
-	ADDQ       SI, DI
+	VMASKMOVPS Y9, Y13, 32(R8)
+	ADDQ       DI, R8
 	VMULPS     Y14, Y10, Y10
-	VMASKMOVPS Y10, Y15, (DI)
+	VMASKMOVPS Y10, Y15, (R8)
 	VMULPS     Y14, Y11, Y11
-	VMASKMOVPS Y11, Y13, 32(DI)
+	VMASKMOVPS Y11, Y13, 32(R8)
 	VZEROUPPER
 	RET
 
-// func tileT6AVX2(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT6AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tileT6AVX2(SB), NOSPLIT, $0-64
+TEXT ·tileT6AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
@@ -4938,29 +4972,31 @@ TEXT ·tileT6AVX2(SB), NOSPLIT, $0-64
 	VXORPS     Y9, Y9, Y9
 	VXORPS     Y10, Y10, Y10
 	VXORPS     Y11, Y11, Y11
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 63(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Y12
 	VMOVUPS      32(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -4981,7 +5017,7 @@ four:
 	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      64(DX), Y12
 	VMOVUPS      96(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -5002,7 +5038,7 @@ four:
 	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Y12
 	VMOVUPS      160(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -5023,7 +5059,7 @@ four:
 	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      192(DX), Y12
 	VMOVUPS      224(DX), Y13
 	VBROADCASTSS (CX), Y14
@@ -5044,7 +5080,7 @@ four:
 	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -5072,95 +5108,95 @@ one:
 	VBROADCASTSS 20(CX), Y15
 	VFMADD231PS  Y15, Y12, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000040, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Y14
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Y14
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000010
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Y12
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Y12
 	VFMADD213PS  Y12, Y14, Y0
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      32(R8), Y12
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      32(R9), Y12
 	VFMADD213PS  Y12, Y14, Y1
-	VMOVUPS      Y1, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y12
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y12
 	VFMADD213PS  Y12, Y14, Y2
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      32(R8), Y12
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      32(R9), Y12
 	VFMADD213PS  Y12, Y14, Y3
-	VMOVUPS      Y3, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y12
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y12
 	VFMADD213PS  Y12, Y14, Y4
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      32(R8), Y12
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      32(R9), Y12
 	VFMADD213PS  Y12, Y14, Y5
-	VMOVUPS      Y5, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y12
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y12
 	VFMADD213PS  Y12, Y14, Y6
-	VMOVUPS      Y6, (R8)
-	VMOVUPS      32(R8), Y12
+	VMOVUPS      Y6, (R9)
+	VMOVUPS      32(R9), Y12
 	VFMADD213PS  Y12, Y14, Y7
-	VMOVUPS      Y7, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y12
+	VMOVUPS      Y7, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y12
 	VFMADD213PS  Y12, Y14, Y8
-	VMOVUPS      Y8, (R8)
-	VMOVUPS      32(R8), Y12
+	VMOVUPS      Y8, (R9)
+	VMOVUPS      32(R9), Y12
 	VFMADD213PS  Y12, Y14, Y9
-	VMOVUPS      Y9, 32(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Y12
+	VMOVUPS      Y9, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Y12
 	VFMADD213PS  Y12, Y14, Y10
-	VMOVUPS      Y10, (R8)
-	VMOVUPS      32(R8), Y12
+	VMOVUPS      Y10, (R9)
+	VMOVUPS      32(R9), Y12
 	VFMADD213PS  Y12, Y14, Y11
-	VMOVUPS      Y11, 32(R8)
+	VMOVUPS      Y11, 32(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Y14, Y0, Y0
-	VMOVUPS Y0, (R8)
+	VMOVUPS Y0, (R9)
 	VMULPS  Y14, Y1, Y1
-	VMOVUPS Y1, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y1, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y14, Y2, Y2
-	VMOVUPS Y2, (R8)
+	VMOVUPS Y2, (R9)
 	VMULPS  Y14, Y3, Y3
-	VMOVUPS Y3, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y3, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y14, Y4, Y4
-	VMOVUPS Y4, (R8)
+	VMOVUPS Y4, (R9)
 	VMULPS  Y14, Y5, Y5
-	VMOVUPS Y5, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y5, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y14, Y6, Y6
-	VMOVUPS Y6, (R8)
+	VMOVUPS Y6, (R9)
 	VMULPS  Y14, Y7, Y7
-	VMOVUPS Y7, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y7, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y14, Y8, Y8
-	VMOVUPS Y8, (R8)
+	VMOVUPS Y8, (R9)
 	VMULPS  Y14, Y9, Y9
-	VMOVUPS Y9, 32(R8)
-	ADDQ    SI, R8
+	VMOVUPS Y9, 32(R9)
+	ADDQ    DI, R9
 	VMULPS  Y14, Y10, Y10
-	VMOVUPS Y10, (R8)
+	VMOVUPS Y10, (R9)
 	VMULPS  Y14, Y11, Y11
-	VMOVUPS Y11, 32(R8)
+	VMOVUPS Y11, 32(R9)
 	VZEROUPPER
 	RET
 
@@ -5168,97 +5204,97 @@ part:
 	LEAQ        tailMaskAVX2<>+0(SB), DX
 	XORQ        R8, R8
 	MOVQ        $0x00000008, R9
-	MOVQ        $0x00000008, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y15
-	MOVQ        $0x00000010, DI
-	SUBQ        CX, DI
-	CMPQ        DI, R8
-	CMOVQLT     R8, DI
-	CMPQ        DI, R9
-	CMOVQGT     R9, DI
-	VMOVUPS     (DX)(DI*4), Y13
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y15
+	MOVQ        $0x00000010, BX
+	SUBQ        CX, BX
+	CMPQ        BX, R8
+	CMOVQLT     R8, BX
+	CMPQ        BX, R9
+	CMOVQGT     R9, BX
+	VMOVUPS     (DX)(BX*4), Y13
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMASKMOVPS  (R8), Y15, Y12
+	MOVQ        SI, R9
+	VMASKMOVPS  (R9), Y15, Y12
 	VFMADD213PS Y12, Y14, Y0
-	VMASKMOVPS  Y0, Y15, (R8)
-	VMASKMOVPS  32(R8), Y13, Y12
+	VMASKMOVPS  Y0, Y15, (R9)
+	VMASKMOVPS  32(R9), Y13, Y12
 	VFMADD213PS Y12, Y14, Y1
-	VMASKMOVPS  Y1, Y13, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y15, Y12
+	VMASKMOVPS  Y1, Y13, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y15, Y12
 	VFMADD213PS Y12, Y14, Y2
-	VMASKMOVPS  Y2, Y15, (R8)
-	VMASKMOVPS  32(R8), Y13, Y12
+	VMASKMOVPS  Y2, Y15, (R9)
+	VMASKMOVPS  32(R9), Y13, Y12
 	VFMADD213PS Y12, Y14, Y3
-	VMASKMOVPS  Y3, Y13, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y15, Y12
+	VMASKMOVPS  Y3, Y13, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y15, Y12
 	VFMADD213PS Y12, Y14, Y4
-	VMASKMOVPS  Y4, Y15, (R8)
-	VMASKMOVPS  32(R8), Y13, Y12
+	VMASKMOVPS  Y4, Y15, (R9)
+	VMASKMOVPS  32(R9), Y13, Y12
 	VFMADD213PS Y12, Y14, Y5
-	VMASKMOVPS  Y5, Y13, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y15, Y12
+	VMASKMOVPS  Y5, Y13, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y15, Y12
 	VFMADD213PS Y12, Y14, Y6
-	VMASKMOVPS  Y6, Y15, (R8)
-	VMASKMOVPS  32(R8), Y13, Y12
+	VMASKMOVPS  Y6, Y15, (R9)
+	VMASKMOVPS  32(R9), Y13, Y12
 	VFMADD213PS Y12, Y14, Y7
-	VMASKMOVPS  Y7, Y13, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y15, Y12
+	VMASKMOVPS  Y7, Y13, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y15, Y12
 	VFMADD213PS Y12, Y14, Y8
-	VMASKMOVPS  Y8, Y15, (R8)
-	VMASKMOVPS  32(R8), Y13, Y12
+	VMASKMOVPS  Y8, Y15, (R9)
+	VMASKMOVPS  32(R9), Y13, Y12
 	VFMADD213PS Y12, Y14, Y9
-	VMASKMOVPS  Y9, Y13, 32(R8)
-	ADDQ        SI, R8
-	VMASKMOVPS  (R8), Y15, Y12
+	VMASKMOVPS  Y9, Y13, 32(R9)
+	ADDQ        DI, R9
+	VMASKMOVPS  (R9), Y15, Y12
 	VFMADD213PS Y12, Y14, Y10
-	VMASKMOVPS  Y10, Y15, (R8)
-	VMASKMOVPS  32(R8), Y13, Y12
+	VMASKMOVPS  Y10, Y15, (R9)
+	VMASKMOVPS  32(R9), Y13, Y12
 	VFMADD213PS Y12, Y14, Y11
-	VMASKMOVPS  Y11, Y13, 32(R8)
+	VMASKMOVPS  Y11, Y13, 32(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ       BX, R8
+	MOVQ       SI, R9
 	VMULPS     Y14, Y0, Y0
-	VMASKMOVPS Y0, Y15, (R8)
+	VMASKMOVPS Y0, Y15, (R9)
 	VMULPS     Y14, Y1, Y1
-	VMASKMOVPS Y1, Y13, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y1, Y13, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y14, Y2, Y2
-	VMASKMOVPS Y2, Y15, (R8)
+	VMASKMOVPS Y2, Y15, (R9)
 	VMULPS     Y14, Y3, Y3
-	VMASKMOVPS Y3, Y13, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y3, Y13, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y14, Y4, Y4
-	VMASKMOVPS Y4, Y15, (R8)
+	VMASKMOVPS Y4, Y15, (R9)
 	VMULPS     Y14, Y5, Y5
-	VMASKMOVPS Y5, Y13, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y5, Y13, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y14, Y6, Y6
-	VMASKMOVPS Y6, Y15, (R8)
+	VMASKMOVPS Y6, Y15, (R9)
 	VMULPS     Y14, Y7, Y7
-	VMASKMOVPS Y7, Y13, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y7, Y13, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y14, Y8, Y8
-	VMASKMOVPS Y8, Y15, (R8)
+	VMASKMOVPS Y8, Y15, (R9)
 	VMULPS     Y14, Y9, Y9
-	VMASKMOVPS Y9, Y13, 32(R8)
-	ADDQ       SI, R8
+	VMASKMOVPS Y9, Y13, 32(R9)
+	ADDQ       DI, R9
 	VMULPS     Y14, Y10, Y10
-	VMASKMOVPS Y10, Y15, (R8)
+	VMASKMOVPS Y10, Y15, (R9)
 	VMULPS     Y14, Y11, Y11
-	VMASKMOVPS Y11, Y13, 32(R8)
+	VMASKMOVPS Y11, Y13, 32(R9)
 	VZEROUPPER
 	RET

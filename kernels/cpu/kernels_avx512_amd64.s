@@ -2298,25 +2298,28 @@ done:
 	VZEROUPPER
 	RET
 
-// func tile1AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile1AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile1AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile1AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z2
 	VMOVUPS      64(DX), Z3
 	VBROADCASTSS (CX), Z4
@@ -2356,130 +2359,14 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z4
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z4
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z2
-	VFMADD213PS  Z2, Z4, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z2
-	VFMADD213PS  Z2, Z4, Z1
-	VMOVUPS      Z1, 64(DI)
-	VZEROUPPER
-	RET
-
-wholeSet:
-	MOVQ    BX, DI
-	VMULPS  Z4, Z0, Z0
-	VMOVUPS Z0, (DI)
-	VMULPS  Z4, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	VZEROUPPER
-	RET
-
-part:
-	MOVQ        $-1, DX
-	BZHIQ       CX, DX, DX
-	KMOVW       DX, K1
-	SHRQ        $0x10, DX
-	KMOVW       DX, K2
-	TESTB       AL, AL
-	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z2
-	VFMADD213PS Z2, Z4, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z2
-	VFMADD213PS Z2, Z4, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	VZEROUPPER
-	RET
-
-partSet:
-	MOVQ    BX, DI
-	VMULPS  Z4, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
-	VMULPS  Z4, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	VZEROUPPER
-	RET
-
-// func tileT1AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT1AVX512(SB), NOSPLIT, $0-64
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
-	SHLQ       $0x02, DI
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-
-four:
-	CMPQ         AX, $0x00000004
-	JL           one
-	VMOVUPS      (DX), Z2
-	VMOVUPS      64(DX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z4, Z2, Z0
-	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         DI, CX
-	VMOVUPS      128(DX), Z2
-	VMOVUPS      192(DX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z4, Z2, Z0
-	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         DI, CX
-	VMOVUPS      256(DX), Z2
-	VMOVUPS      320(DX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z4, Z2, Z0
-	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         DI, CX
-	VMOVUPS      384(DX), Z2
-	VMOVUPS      448(DX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z4, Z2, Z0
-	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         DI, CX
-	ADDQ         $0x00000200, DX
-	SUBQ         $0x00000004, AX
-	JMP          four
-
-one:
-	TESTQ        AX, AX
-	JZ           write
-	VMOVUPS      (DX), Z2
-	VMOVUPS      64(DX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z4, Z2, Z0
-	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         DI, CX
-	ADDQ         $0x00000080, DX
-	DECQ         AX
-	JMP          one
-
-write:
-	VBROADCASTSS alpha+48(FP), Z4
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
-	CMPQ         CX, $0x00000020
-	JL           part
-	TESTB        AL, AL
-	JZ           wholeSet
-	MOVQ         BX, R8
+	MOVQ         SI, R8
 	VMOVUPS      (R8), Z2
 	VFMADD213PS  Z2, Z4, Z0
 	VMOVUPS      Z0, (R8)
@@ -2490,7 +2377,7 @@ write:
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R8
 	VMULPS  Z4, Z0, Z0
 	VMOVUPS Z0, (R8)
 	VMULPS  Z4, Z1, Z1
@@ -2506,7 +2393,7 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
+	MOVQ        SI, R8
 	VMOVUPS.Z   (R8), K1, Z2
 	VFMADD213PS Z2, Z4, Z0
 	VMOVUPS     Z0, K1, (R8)
@@ -2517,7 +2404,7 @@ part:
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R8
 	VMULPS  Z4, Z0, Z0
 	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z4, Z1, Z1
@@ -2525,30 +2412,152 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile2AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT1AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile2AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT1AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
+	VMOVUPS      (DX), Z2
+	VMOVUPS      64(DX), Z3
+	VBROADCASTSS (CX), Z4
+	VFMADD231PS  Z4, Z2, Z0
+	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         R8, CX
+	VMOVUPS      128(DX), Z2
+	VMOVUPS      192(DX), Z3
+	VBROADCASTSS (CX), Z4
+	VFMADD231PS  Z4, Z2, Z0
+	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         R8, CX
+	VMOVUPS      256(DX), Z2
+	VMOVUPS      320(DX), Z3
+	VBROADCASTSS (CX), Z4
+	VFMADD231PS  Z4, Z2, Z0
+	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         R8, CX
+	VMOVUPS      384(DX), Z2
+	VMOVUPS      448(DX), Z3
+	VBROADCASTSS (CX), Z4
+	VFMADD231PS  Z4, Z2, Z0
+	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         R8, CX
+	ADDQ         $0x00000200, DX
+	SUBQ         $0x00000004, AX
+	JMP          four
+
+one:
+	TESTQ        AX, AX
+	JZ           write
+	VMOVUPS      (DX), Z2
+	VMOVUPS      64(DX), Z3
+	VBROADCASTSS (CX), Z4
+	VFMADD231PS  Z4, Z2, Z0
+	VFMADD231PS  Z4, Z3, Z1
+	ADDQ         R8, CX
+	ADDQ         $0x00000080, DX
+	DECQ         AX
+	JMP          one
+
+write:
+	VBROADCASTSS alpha+56(FP), Z4
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
+	CMPQ         CX, $0x00000020
+	JL           part
+	TESTB        AL, AL
+	JZ           wholeSet
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z2
+	VFMADD213PS  Z2, Z4, Z0
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z2
+	VFMADD213PS  Z2, Z4, Z1
+	VMOVUPS      Z1, 64(R9)
+	VZEROUPPER
+	RET
+
+wholeSet:
+	MOVQ    SI, R9
+	VMULPS  Z4, Z0, Z0
+	VMOVUPS Z0, (R9)
+	VMULPS  Z4, Z1, Z1
+	VMOVUPS Z1, 64(R9)
+	VZEROUPPER
+	RET
+
+part:
+	MOVQ        $-1, DX
+	BZHIQ       CX, DX, DX
+	KMOVW       DX, K1
+	SHRQ        $0x10, DX
+	KMOVW       DX, K2
+	TESTB       AL, AL
+	JZ          partSet
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z2
+	VFMADD213PS Z2, Z4, Z0
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z2
+	VFMADD213PS Z2, Z4, Z1
+	VMOVUPS     Z1, K2, 64(R9)
+	VZEROUPPER
+	RET
+
+partSet:
+	MOVQ    SI, R9
+	VMULPS  Z4, Z0, Z0
+	VMOVUPS Z0, K1, (R9)
+	VMULPS  Z4, Z1, Z1
+	VMOVUPS Z1, K2, 64(R9)
+	VZEROUPPER
+	RET
+
+// func tile2AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tile2AVX512(SB), NOSPLIT, $0-72
+	MOVQ       k+0(FP), AX
+	MOVQ       a+8(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+
+four:
+	CMPQ         AX, $0x00000004
+	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z4
 	VMOVUPS      64(DX), Z5
 	VBROADCASTSS (CX), Z6
@@ -2603,181 +2612,21 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z6
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z6
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z4
-	VFMADD213PS  Z4, Z6, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z4
-	VFMADD213PS  Z4, Z6, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z4
-	VFMADD213PS  Z4, Z6, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z4
-	VFMADD213PS  Z4, Z6, Z3
-	VMOVUPS      Z3, 64(DI)
-	VZEROUPPER
-	RET
-
-wholeSet:
-	MOVQ    BX, DI
-	VMULPS  Z6, Z0, Z0
-	VMOVUPS Z0, (DI)
-	VMULPS  Z6, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
-	VMULPS  Z6, Z2, Z2
-	VMOVUPS Z2, (DI)
-	VMULPS  Z6, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	VZEROUPPER
-	RET
-
-part:
-	MOVQ        $-1, DX
-	BZHIQ       CX, DX, DX
-	KMOVW       DX, K1
-	SHRQ        $0x10, DX
-	KMOVW       DX, K2
-	TESTB       AL, AL
-	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z4
-	VFMADD213PS Z4, Z6, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z4
-	VFMADD213PS Z4, Z6, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z4
-	VFMADD213PS Z4, Z6, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z4
-	VFMADD213PS Z4, Z6, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
-
-partSet:
-	MOVQ    BX, DI
-	VMULPS  Z6, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
-	VMULPS  Z6, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
-	VMULPS  Z6, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
-	VMULPS  Z6, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
-
-// func tileT2AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT2AVX512(SB), NOSPLIT, $0-64
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
-	SHLQ       $0x02, DI
-	VPXORD     Z0, Z0, Z0
-	VPXORD     Z1, Z1, Z1
-	VPXORD     Z2, Z2, Z2
-	VPXORD     Z3, Z3, Z3
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-
-four:
-	CMPQ         AX, $0x00000004
-	JL           one
-	VMOVUPS      (DX), Z4
-	VMOVUPS      64(DX), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z6, Z4, Z0
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 4(CX), Z6
-	VFMADD231PS  Z6, Z4, Z2
-	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         DI, CX
-	VMOVUPS      128(DX), Z4
-	VMOVUPS      192(DX), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z6, Z4, Z0
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 4(CX), Z6
-	VFMADD231PS  Z6, Z4, Z2
-	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         DI, CX
-	VMOVUPS      256(DX), Z4
-	VMOVUPS      320(DX), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z6, Z4, Z0
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 4(CX), Z6
-	VFMADD231PS  Z6, Z4, Z2
-	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         DI, CX
-	VMOVUPS      384(DX), Z4
-	VMOVUPS      448(DX), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z6, Z4, Z0
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 4(CX), Z6
-	VFMADD231PS  Z6, Z4, Z2
-	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         DI, CX
-	ADDQ         $0x00000200, DX
-	SUBQ         $0x00000004, AX
-	JMP          four
-
-one:
-	TESTQ        AX, AX
-	JZ           write
-	VMOVUPS      (DX), Z4
-	VMOVUPS      64(DX), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z6, Z4, Z0
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS 4(CX), Z6
-	VFMADD231PS  Z6, Z4, Z2
-	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         DI, CX
-	ADDQ         $0x00000080, DX
-	DECQ         AX
-	JMP          one
-
-write:
-	VBROADCASTSS alpha+48(FP), Z6
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
-	CMPQ         CX, $0x00000020
-	JL           part
-	TESTB        AL, AL
-	JZ           wholeSet
-	MOVQ         BX, R8
+	MOVQ         SI, R8
 	VMOVUPS      (R8), Z4
 	VFMADD213PS  Z4, Z6, Z0
 	VMOVUPS      Z0, (R8)
 	VMOVUPS      64(R8), Z4
 	VFMADD213PS  Z4, Z6, Z1
 	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
+	ADDQ         DI, R8
 	VMOVUPS      (R8), Z4
 	VFMADD213PS  Z4, Z6, Z2
 	VMOVUPS      Z2, (R8)
@@ -2788,12 +2637,12 @@ write:
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R8
 	VMULPS  Z6, Z0, Z0
 	VMOVUPS Z0, (R8)
 	VMULPS  Z6, Z1, Z1
 	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	ADDQ    DI, R8
 	VMULPS  Z6, Z2, Z2
 	VMOVUPS Z2, (R8)
 	VMULPS  Z6, Z3, Z3
@@ -2809,14 +2658,14 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
+	MOVQ        SI, R8
 	VMOVUPS.Z   (R8), K1, Z4
 	VFMADD213PS Z4, Z6, Z0
 	VMOVUPS     Z0, K1, (R8)
 	VMOVUPS.Z   64(R8), K2, Z4
 	VFMADD213PS Z4, Z6, Z1
 	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
+	ADDQ        DI, R8
 	VMOVUPS.Z   (R8), K1, Z4
 	VFMADD213PS Z4, Z6, Z2
 	VMOVUPS     Z2, K1, (R8)
@@ -2827,12 +2676,12 @@ part:
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R8
 	VMULPS  Z6, Z0, Z0
 	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z6, Z1, Z1
 	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	ADDQ    DI, R8
 	VMULPS  Z6, Z2, Z2
 	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z6, Z3, Z3
@@ -2840,35 +2689,201 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile3AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT2AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile3AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT2AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+
+four:
+	CMPQ         AX, $0x00000004
+	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
+	VMOVUPS      (DX), Z4
+	VMOVUPS      64(DX), Z5
+	VBROADCASTSS (CX), Z6
+	VFMADD231PS  Z6, Z4, Z0
+	VFMADD231PS  Z6, Z5, Z1
+	VBROADCASTSS 4(CX), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         R8, CX
+	VMOVUPS      128(DX), Z4
+	VMOVUPS      192(DX), Z5
+	VBROADCASTSS (CX), Z6
+	VFMADD231PS  Z6, Z4, Z0
+	VFMADD231PS  Z6, Z5, Z1
+	VBROADCASTSS 4(CX), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         R8, CX
+	VMOVUPS      256(DX), Z4
+	VMOVUPS      320(DX), Z5
+	VBROADCASTSS (CX), Z6
+	VFMADD231PS  Z6, Z4, Z0
+	VFMADD231PS  Z6, Z5, Z1
+	VBROADCASTSS 4(CX), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         R8, CX
+	VMOVUPS      384(DX), Z4
+	VMOVUPS      448(DX), Z5
+	VBROADCASTSS (CX), Z6
+	VFMADD231PS  Z6, Z4, Z0
+	VFMADD231PS  Z6, Z5, Z1
+	VBROADCASTSS 4(CX), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         R8, CX
+	ADDQ         $0x00000200, DX
+	SUBQ         $0x00000004, AX
+	JMP          four
+
+one:
+	TESTQ        AX, AX
+	JZ           write
+	VMOVUPS      (DX), Z4
+	VMOVUPS      64(DX), Z5
+	VBROADCASTSS (CX), Z6
+	VFMADD231PS  Z6, Z4, Z0
+	VFMADD231PS  Z6, Z5, Z1
+	VBROADCASTSS 4(CX), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VFMADD231PS  Z6, Z5, Z3
+	ADDQ         R8, CX
+	ADDQ         $0x00000080, DX
+	DECQ         AX
+	JMP          one
+
+write:
+	VBROADCASTSS alpha+56(FP), Z6
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
+	CMPQ         CX, $0x00000020
+	JL           part
+	TESTB        AL, AL
+	JZ           wholeSet
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z4
+	VFMADD213PS  Z4, Z6, Z0
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z4
+	VFMADD213PS  Z4, Z6, Z1
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z4
+	VFMADD213PS  Z4, Z6, Z2
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z4
+	VFMADD213PS  Z4, Z6, Z3
+	VMOVUPS      Z3, 64(R9)
+	VZEROUPPER
+	RET
+
+wholeSet:
+	MOVQ    SI, R9
+	VMULPS  Z6, Z0, Z0
+	VMOVUPS Z0, (R9)
+	VMULPS  Z6, Z1, Z1
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
+	VMULPS  Z6, Z2, Z2
+	VMOVUPS Z2, (R9)
+	VMULPS  Z6, Z3, Z3
+	VMOVUPS Z3, 64(R9)
+	VZEROUPPER
+	RET
+
+part:
+	MOVQ        $-1, DX
+	BZHIQ       CX, DX, DX
+	KMOVW       DX, K1
+	SHRQ        $0x10, DX
+	KMOVW       DX, K2
+	TESTB       AL, AL
+	JZ          partSet
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z4
+	VFMADD213PS Z4, Z6, Z0
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z4
+	VFMADD213PS Z4, Z6, Z1
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z4
+	VFMADD213PS Z4, Z6, Z2
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z4
+	VFMADD213PS Z4, Z6, Z3
+	VMOVUPS     Z3, K2, 64(R9)
+	VZEROUPPER
+	RET
+
+partSet:
+	MOVQ    SI, R9
+	VMULPS  Z6, Z0, Z0
+	VMOVUPS Z0, K1, (R9)
+	VMULPS  Z6, Z1, Z1
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
+	VMULPS  Z6, Z2, Z2
+	VMOVUPS Z2, K1, (R9)
+	VMULPS  Z6, Z3, Z3
+	VMOVUPS Z3, K2, 64(R9)
+	VZEROUPPER
+	RET
+
+// func tile3AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·tile3AVX512(SB), NOSPLIT, $0-72
+	MOVQ       k+0(FP), AX
+	MOVQ       a+8(FP), CX
+	MOVQ       b+24(FP), DX
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z6
 	VMOVUPS      64(DX), Z7
 	VBROADCASTSS (CX), Z8
@@ -2938,53 +2953,53 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z8
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z8
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z6
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z6
 	VFMADD213PS  Z6, Z8, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z6
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z6
 	VFMADD213PS  Z6, Z8, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z6
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z6
 	VFMADD213PS  Z6, Z8, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z6
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z6
 	VFMADD213PS  Z6, Z8, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z6
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z6
 	VFMADD213PS  Z6, Z8, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z6
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z6
 	VFMADD213PS  Z6, Z8, Z5
-	VMOVUPS      Z5, 64(DI)
+	VMOVUPS      Z5, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z8, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z8, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z8, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z8, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z8, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z8, Z5, Z5
-	VMOVUPS Z5, 64(DI)
+	VMOVUPS Z5, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -2996,80 +3011,83 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z6
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z6
 	VFMADD213PS Z6, Z8, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z6
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z6
 	VFMADD213PS Z6, Z8, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z6
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z6
 	VFMADD213PS Z6, Z8, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z6
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z6
 	VFMADD213PS Z6, Z8, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z6
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z6
 	VFMADD213PS Z6, Z8, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z6
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z6
 	VFMADD213PS Z6, Z8, Z5
-	VMOVUPS     Z5, K2, 64(DI)
+	VMOVUPS     Z5, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z8, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z8, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z8, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z8, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z8, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z8, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
+	VMOVUPS Z5, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT3AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT3AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT3AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT3AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z6
 	VMOVUPS      64(DX), Z7
 	VBROADCASTSS (CX), Z8
@@ -3081,7 +3099,7 @@ four:
 	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z6
 	VMOVUPS      192(DX), Z7
 	VBROADCASTSS (CX), Z8
@@ -3093,7 +3111,7 @@ four:
 	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z6
 	VMOVUPS      320(DX), Z7
 	VBROADCASTSS (CX), Z8
@@ -3105,7 +3123,7 @@ four:
 	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z6
 	VMOVUPS      448(DX), Z7
 	VBROADCASTSS (CX), Z8
@@ -3117,7 +3135,7 @@ four:
 	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3136,59 +3154,59 @@ one:
 	VBROADCASTSS 8(CX), Z8
 	VFMADD231PS  Z8, Z6, Z4
 	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z8
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z8
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z6
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z6
 	VFMADD213PS  Z6, Z8, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z6
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z6
 	VFMADD213PS  Z6, Z8, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z6
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z6
 	VFMADD213PS  Z6, Z8, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z6
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z6
 	VFMADD213PS  Z6, Z8, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z6
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z6
 	VFMADD213PS  Z6, Z8, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z6
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z6
 	VFMADD213PS  Z6, Z8, Z5
-	VMOVUPS      Z5, 64(R8)
+	VMOVUPS      Z5, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z8, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z8, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z8, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z8, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z8, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z8, Z5, Z5
-	VMOVUPS Z5, 64(R8)
+	VMOVUPS Z5, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -3200,58 +3218,59 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z6
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z6
 	VFMADD213PS Z6, Z8, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z6
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z6
 	VFMADD213PS Z6, Z8, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z6
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z6
 	VFMADD213PS Z6, Z8, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z6
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z6
 	VFMADD213PS Z6, Z8, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z6
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z6
 	VFMADD213PS Z6, Z8, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z6
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z6
 	VFMADD213PS Z6, Z8, Z5
-	VMOVUPS     Z5, K2, 64(R8)
+	VMOVUPS     Z5, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z8, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z8, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z8, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z8, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z8, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z8, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
+	VMOVUPS Z5, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile4AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile4AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile4AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile4AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -3260,23 +3279,25 @@ TEXT ·tile4AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z8
 	VMOVUPS      64(DX), Z9
 	VBROADCASTSS (CX), Z10
@@ -3361,65 +3382,65 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z10
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z10
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z8
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z8
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z8
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z8
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z8
 	VFMADD213PS  Z8, Z10, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z8
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z8
 	VFMADD213PS  Z8, Z10, Z7
-	VMOVUPS      Z7, 64(DI)
+	VMOVUPS      Z7, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z10, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z10, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z10, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z10, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z10, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z10, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z10, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z10, Z7, Z7
-	VMOVUPS Z7, 64(DI)
+	VMOVUPS Z7, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -3431,72 +3452,73 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z8
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z8
 	VFMADD213PS Z8, Z10, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z8
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z8
 	VFMADD213PS Z8, Z10, Z7
-	VMOVUPS     Z7, K2, 64(DI)
+	VMOVUPS     Z7, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z10, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z10, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z10, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z10, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z10, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z10, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z10, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z10, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
+	VMOVUPS Z7, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT4AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT4AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT4AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT4AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -3505,23 +3527,25 @@ TEXT ·tileT4AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z8
 	VMOVUPS      64(DX), Z9
 	VBROADCASTSS (CX), Z10
@@ -3536,7 +3560,7 @@ four:
 	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z8
 	VMOVUPS      192(DX), Z9
 	VBROADCASTSS (CX), Z10
@@ -3551,7 +3575,7 @@ four:
 	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z8
 	VMOVUPS      320(DX), Z9
 	VBROADCASTSS (CX), Z10
@@ -3566,7 +3590,7 @@ four:
 	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z8
 	VMOVUPS      448(DX), Z9
 	VBROADCASTSS (CX), Z10
@@ -3581,7 +3605,7 @@ four:
 	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -3603,71 +3627,71 @@ one:
 	VBROADCASTSS 12(CX), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z10
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z10
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z8
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z8
 	VFMADD213PS  Z8, Z10, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z8
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z8
 	VFMADD213PS  Z8, Z10, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z8
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z8
 	VFMADD213PS  Z8, Z10, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z8
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z8
 	VFMADD213PS  Z8, Z10, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z8
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z8
 	VFMADD213PS  Z8, Z10, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z8
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z8
 	VFMADD213PS  Z8, Z10, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z8
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z8
 	VFMADD213PS  Z8, Z10, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z8
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z8
 	VFMADD213PS  Z8, Z10, Z7
-	VMOVUPS      Z7, 64(R8)
+	VMOVUPS      Z7, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z10, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z10, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z10, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z10, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z10, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z10, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z10, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z10, Z7, Z7
-	VMOVUPS Z7, 64(R8)
+	VMOVUPS Z7, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -3679,70 +3703,71 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z8
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z8
 	VFMADD213PS Z8, Z10, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z8
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z8
 	VFMADD213PS Z8, Z10, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z8
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z8
 	VFMADD213PS Z8, Z10, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z8
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z8
 	VFMADD213PS Z8, Z10, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z8
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z8
 	VFMADD213PS Z8, Z10, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z8
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z8
 	VFMADD213PS Z8, Z10, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z8
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z8
 	VFMADD213PS Z8, Z10, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z8
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z8
 	VFMADD213PS Z8, Z10, Z7
-	VMOVUPS     Z7, K2, 64(R8)
+	VMOVUPS     Z7, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z10, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z10, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z10, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z10, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z10, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z10, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z10, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z10, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
+	VMOVUPS Z7, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile5AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile5AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile5AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile5AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -3753,26 +3778,28 @@ TEXT ·tile5AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z7, Z7, Z7
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z10
 	VMOVUPS      64(DX), Z11
 	VBROADCASTSS (CX), Z12
@@ -3872,77 +3899,77 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z12
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z12
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z10
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z10
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z10
 	VFMADD213PS  Z10, Z12, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z10
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z10
 	VFMADD213PS  Z10, Z12, Z9
-	VMOVUPS      Z9, 64(DI)
+	VMOVUPS      Z9, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z12, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z12, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z12, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z12, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z12, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z12, Z9, Z9
-	VMOVUPS Z9, 64(DI)
+	VMOVUPS Z9, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -3954,84 +3981,85 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z10
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z10
 	VFMADD213PS Z10, Z12, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z10
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z10
 	VFMADD213PS Z10, Z12, Z9
-	VMOVUPS     Z9, K2, 64(DI)
+	VMOVUPS     Z9, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z12, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z12, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z12, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z12, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z12, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z12, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z12, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
+	VMOVUPS Z9, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT5AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT5AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT5AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT5AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -4042,26 +4070,28 @@ TEXT ·tileT5AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z7, Z7, Z7
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z10
 	VMOVUPS      64(DX), Z11
 	VBROADCASTSS (CX), Z12
@@ -4079,7 +4109,7 @@ four:
 	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z10
 	VMOVUPS      192(DX), Z11
 	VBROADCASTSS (CX), Z12
@@ -4097,7 +4127,7 @@ four:
 	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z10
 	VMOVUPS      320(DX), Z11
 	VBROADCASTSS (CX), Z12
@@ -4115,7 +4145,7 @@ four:
 	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z10
 	VMOVUPS      448(DX), Z11
 	VBROADCASTSS (CX), Z12
@@ -4133,7 +4163,7 @@ four:
 	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -4158,83 +4188,83 @@ one:
 	VBROADCASTSS 16(CX), Z12
 	VFMADD231PS  Z12, Z10, Z8
 	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z12
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z12
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z10
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z10
 	VFMADD213PS  Z10, Z12, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z10
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z10
 	VFMADD213PS  Z10, Z12, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z10
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z10
 	VFMADD213PS  Z10, Z12, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z10
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z10
 	VFMADD213PS  Z10, Z12, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z10
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z10
 	VFMADD213PS  Z10, Z12, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z10
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z10
 	VFMADD213PS  Z10, Z12, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z10
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z10
 	VFMADD213PS  Z10, Z12, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z10
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z10
 	VFMADD213PS  Z10, Z12, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z10
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z10
 	VFMADD213PS  Z10, Z12, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z10
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z10
 	VFMADD213PS  Z10, Z12, Z9
-	VMOVUPS      Z9, 64(R8)
+	VMOVUPS      Z9, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z12, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z12, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z12, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z12, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z12, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z12, Z9, Z9
-	VMOVUPS Z9, 64(R8)
+	VMOVUPS Z9, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -4246,82 +4276,83 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z10
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z10
 	VFMADD213PS Z10, Z12, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z10
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z10
 	VFMADD213PS Z10, Z12, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z10
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z10
 	VFMADD213PS Z10, Z12, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z10
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z10
 	VFMADD213PS Z10, Z12, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z10
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z10
 	VFMADD213PS Z10, Z12, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z10
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z10
 	VFMADD213PS Z10, Z12, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z10
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z10
 	VFMADD213PS Z10, Z12, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z10
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z10
 	VFMADD213PS Z10, Z12, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z10
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z10
 	VFMADD213PS Z10, Z12, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z10
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z10
 	VFMADD213PS Z10, Z12, Z9
-	VMOVUPS     Z9, K2, 64(R8)
+	VMOVUPS     Z9, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z12, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z12, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z12, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z12, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z12, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z12, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z12, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
+	VMOVUPS Z9, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile6AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile6AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile6AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile6AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -4334,29 +4365,31 @@ TEXT ·tile6AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z12
 	VMOVUPS      64(DX), Z13
 	VBROADCASTSS (CX), Z14
@@ -4471,89 +4504,89 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z14
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z14
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z12
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z12
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z12
 	VFMADD213PS  Z12, Z14, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z12
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z12
 	VFMADD213PS  Z12, Z14, Z11
-	VMOVUPS      Z11, 64(DI)
+	VMOVUPS      Z11, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z14, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z14, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z14, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z14, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z14, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z14, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z14, Z11, Z11
-	VMOVUPS Z11, 64(DI)
+	VMOVUPS Z11, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -4565,96 +4598,97 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z12
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z12
 	VFMADD213PS Z12, Z14, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z12
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z12
 	VFMADD213PS Z12, Z14, Z11
-	VMOVUPS     Z11, K2, 64(DI)
+	VMOVUPS     Z11, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z14, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z14, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z14, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z14, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z14, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z14, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z14, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z14, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
+	VMOVUPS Z11, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT6AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT6AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT6AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT6AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -4667,29 +4701,31 @@ TEXT ·tileT6AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z12
 	VMOVUPS      64(DX), Z13
 	VBROADCASTSS (CX), Z14
@@ -4710,7 +4746,7 @@ four:
 	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z12
 	VMOVUPS      192(DX), Z13
 	VBROADCASTSS (CX), Z14
@@ -4731,7 +4767,7 @@ four:
 	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z12
 	VMOVUPS      320(DX), Z13
 	VBROADCASTSS (CX), Z14
@@ -4752,7 +4788,7 @@ four:
 	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z12
 	VMOVUPS      448(DX), Z13
 	VBROADCASTSS (CX), Z14
@@ -4773,7 +4809,7 @@ four:
 	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -4801,95 +4837,95 @@ one:
 	VBROADCASTSS 20(CX), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z14
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z14
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z12
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z12
 	VFMADD213PS  Z12, Z14, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z12
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z12
 	VFMADD213PS  Z12, Z14, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z12
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z12
 	VFMADD213PS  Z12, Z14, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z12
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z12
 	VFMADD213PS  Z12, Z14, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z12
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z12
 	VFMADD213PS  Z12, Z14, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z12
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z12
 	VFMADD213PS  Z12, Z14, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z12
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z12
 	VFMADD213PS  Z12, Z14, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z12
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z12
 	VFMADD213PS  Z12, Z14, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z12
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z12
 	VFMADD213PS  Z12, Z14, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z12
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z12
 	VFMADD213PS  Z12, Z14, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z12
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z12
 	VFMADD213PS  Z12, Z14, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z12
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z12
 	VFMADD213PS  Z12, Z14, Z11
-	VMOVUPS      Z11, 64(R8)
+	VMOVUPS      Z11, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z14, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z14, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z14, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z14, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z14, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z14, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z14, Z11, Z11
-	VMOVUPS Z11, 64(R8)
+	VMOVUPS Z11, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -4901,94 +4937,95 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z12
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z12
 	VFMADD213PS Z12, Z14, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z12
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z12
 	VFMADD213PS Z12, Z14, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z12
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z12
 	VFMADD213PS Z12, Z14, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z12
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z12
 	VFMADD213PS Z12, Z14, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z12
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z12
 	VFMADD213PS Z12, Z14, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z12
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z12
 	VFMADD213PS Z12, Z14, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z12
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z12
 	VFMADD213PS Z12, Z14, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z12
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z12
 	VFMADD213PS Z12, Z14, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z12
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z12
 	VFMADD213PS Z12, Z14, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z12
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z12
 	VFMADD213PS Z12, Z14, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z12
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z12
 	VFMADD213PS Z12, Z14, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z12
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z12
 	VFMADD213PS Z12, Z14, Z11
-	VMOVUPS     Z11, K2, 64(R8)
+	VMOVUPS     Z11, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z14, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z14, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z14, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z14, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z14, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z14, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z14, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z14, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
+	VMOVUPS Z11, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile7AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile7AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile7AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile7AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -5003,32 +5040,34 @@ TEXT ·tile7AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z11, Z11, Z11
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z14
 	VMOVUPS      64(DX), Z15
 	VBROADCASTSS (CX), Z16
@@ -5158,101 +5197,101 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z16
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z16
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z14
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z14
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z14
 	VFMADD213PS  Z14, Z16, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z14
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z14
 	VFMADD213PS  Z14, Z16, Z13
-	VMOVUPS      Z13, 64(DI)
+	VMOVUPS      Z13, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z16, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z16, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z16, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z16, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z16, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z16, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z16, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z16, Z13, Z13
-	VMOVUPS Z13, 64(DI)
+	VMOVUPS Z13, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -5264,108 +5303,109 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z14
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z14
 	VFMADD213PS Z14, Z16, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z14
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z14
 	VFMADD213PS Z14, Z16, Z13
-	VMOVUPS     Z13, K2, 64(DI)
+	VMOVUPS     Z13, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z16, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z16, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z16, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z16, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z16, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z16, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z16, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z16, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z16, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
+	VMOVUPS Z13, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT7AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT7AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT7AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT7AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -5380,32 +5420,34 @@ TEXT ·tileT7AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z11, Z11, Z11
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z14
 	VMOVUPS      64(DX), Z15
 	VBROADCASTSS (CX), Z16
@@ -5429,7 +5471,7 @@ four:
 	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z14
 	VMOVUPS      192(DX), Z15
 	VBROADCASTSS (CX), Z16
@@ -5453,7 +5495,7 @@ four:
 	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z14
 	VMOVUPS      320(DX), Z15
 	VBROADCASTSS (CX), Z16
@@ -5477,7 +5519,7 @@ four:
 	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z14
 	VMOVUPS      448(DX), Z15
 	VBROADCASTSS (CX), Z16
@@ -5501,7 +5543,7 @@ four:
 	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -5532,107 +5574,107 @@ one:
 	VBROADCASTSS 24(CX), Z16
 	VFMADD231PS  Z16, Z14, Z12
 	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z16
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z16
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z14
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z14
 	VFMADD213PS  Z14, Z16, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z14
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z14
 	VFMADD213PS  Z14, Z16, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z14
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z14
 	VFMADD213PS  Z14, Z16, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z14
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z14
 	VFMADD213PS  Z14, Z16, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z14
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z14
 	VFMADD213PS  Z14, Z16, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z14
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z14
 	VFMADD213PS  Z14, Z16, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z14
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z14
 	VFMADD213PS  Z14, Z16, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z14
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z14
 	VFMADD213PS  Z14, Z16, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z14
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z14
 	VFMADD213PS  Z14, Z16, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z14
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z14
 	VFMADD213PS  Z14, Z16, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z14
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z14
 	VFMADD213PS  Z14, Z16, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z14
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z14
 	VFMADD213PS  Z14, Z16, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z14
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z14
 	VFMADD213PS  Z14, Z16, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z14
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z14
 	VFMADD213PS  Z14, Z16, Z13
-	VMOVUPS      Z13, 64(R8)
+	VMOVUPS      Z13, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z16, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z16, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z16, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z16, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z16, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z16, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z16, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z16, Z13, Z13
-	VMOVUPS Z13, 64(R8)
+	VMOVUPS Z13, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -5644,106 +5686,107 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z14
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z14
 	VFMADD213PS Z14, Z16, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z14
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z14
 	VFMADD213PS Z14, Z16, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z14
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z14
 	VFMADD213PS Z14, Z16, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z14
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z14
 	VFMADD213PS Z14, Z16, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z14
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z14
 	VFMADD213PS Z14, Z16, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z14
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z14
 	VFMADD213PS Z14, Z16, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z14
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z14
 	VFMADD213PS Z14, Z16, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z14
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z14
 	VFMADD213PS Z14, Z16, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z14
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z14
 	VFMADD213PS Z14, Z16, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z14
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z14
 	VFMADD213PS Z14, Z16, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z14
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z14
 	VFMADD213PS Z14, Z16, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z14
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z14
 	VFMADD213PS Z14, Z16, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z14
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z14
 	VFMADD213PS Z14, Z16, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z14
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z14
 	VFMADD213PS Z14, Z16, Z13
-	VMOVUPS     Z13, K2, 64(R8)
+	VMOVUPS     Z13, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z16, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z16, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z16, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z16, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z16, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z16, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z16, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z16, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z16, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
+	VMOVUPS Z13, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile8AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile8AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile8AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile8AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -5760,35 +5803,37 @@ TEXT ·tile8AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z13, Z13, Z13
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -5933,113 +5978,113 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z18
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z18
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z16
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z16
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z16
 	VFMADD213PS  Z16, Z18, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z16
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z16
 	VFMADD213PS  Z16, Z18, Z15
-	VMOVUPS      Z15, 64(DI)
+	VMOVUPS      Z15, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z18, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z18, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z18, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z18, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z18, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z18, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z18, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z18, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z18, Z15, Z15
-	VMOVUPS Z15, 64(DI)
+	VMOVUPS Z15, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -6051,120 +6096,121 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z16
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z16
 	VFMADD213PS Z16, Z18, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z16
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z16
 	VFMADD213PS Z16, Z18, Z15
-	VMOVUPS     Z15, K2, 64(DI)
+	VMOVUPS     Z15, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z18, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z18, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z18, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z18, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z18, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z18, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z18, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z18, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z18, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z18, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
+	VMOVUPS Z15, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT8AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT8AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT8AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT8AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -6181,35 +6227,37 @@ TEXT ·tileT8AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z13, Z13, Z13
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -6236,7 +6284,7 @@ four:
 	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z16
 	VMOVUPS      192(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -6263,7 +6311,7 @@ four:
 	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z16
 	VMOVUPS      320(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -6290,7 +6338,7 @@ four:
 	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z16
 	VMOVUPS      448(DX), Z17
 	VBROADCASTSS (CX), Z18
@@ -6317,7 +6365,7 @@ four:
 	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -6351,119 +6399,119 @@ one:
 	VBROADCASTSS 28(CX), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z18
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z18
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z16
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z16
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z16
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z16
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z16
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z16
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z16
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z13
-	VMOVUPS      Z13, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z16
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z16
 	VFMADD213PS  Z16, Z18, Z14
-	VMOVUPS      Z14, (R8)
-	VMOVUPS      64(R8), Z16
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      64(R9), Z16
 	VFMADD213PS  Z16, Z18, Z15
-	VMOVUPS      Z15, 64(R8)
+	VMOVUPS      Z15, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z18, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z18, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z18, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z18, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z18, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z18, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z18, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z18, Z13, Z13
-	VMOVUPS Z13, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z14, Z14
-	VMOVUPS Z14, (R8)
+	VMOVUPS Z14, (R9)
 	VMULPS  Z18, Z15, Z15
-	VMOVUPS Z15, 64(R8)
+	VMOVUPS Z15, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -6475,118 +6523,119 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z13
-	VMOVUPS     Z13, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z16
+	VMOVUPS     Z13, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z16
 	VFMADD213PS Z16, Z18, Z14
-	VMOVUPS     Z14, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z16
+	VMOVUPS     Z14, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z16
 	VFMADD213PS Z16, Z18, Z15
-	VMOVUPS     Z15, K2, 64(R8)
+	VMOVUPS     Z15, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z18, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z18, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z18, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z18, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z18, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z18, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z18, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z18, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z18, Z14, Z14
-	VMOVUPS Z14, K1, (R8)
+	VMOVUPS Z14, K1, (R9)
 	VMULPS  Z18, Z15, Z15
-	VMOVUPS Z15, K2, 64(R8)
+	VMOVUPS Z15, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile9AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile9AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile9AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile9AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -6605,38 +6654,40 @@ TEXT ·tile9AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z15, Z15, Z15
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z18
 	VMOVUPS      64(DX), Z19
 	VBROADCASTSS (CX), Z20
@@ -6796,125 +6847,125 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z20
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z20
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z18
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z18
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z18
 	VFMADD213PS  Z18, Z20, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z18
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z18
 	VFMADD213PS  Z18, Z20, Z17
-	VMOVUPS      Z17, 64(DI)
+	VMOVUPS      Z17, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z20, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z20, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z20, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z20, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z20, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z20, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z20, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z20, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z20, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z20, Z17, Z17
-	VMOVUPS Z17, 64(DI)
+	VMOVUPS Z17, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -6926,132 +6977,133 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z18
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z18
 	VFMADD213PS Z18, Z20, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z18
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z18
 	VFMADD213PS Z18, Z20, Z17
-	VMOVUPS     Z17, K2, 64(DI)
+	VMOVUPS     Z17, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z20, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z20, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z20, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z20, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z20, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z20, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z20, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z20, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z20, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z20, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z20, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
+	VMOVUPS Z17, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT9AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT9AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT9AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT9AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -7070,38 +7122,40 @@ TEXT ·tileT9AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z15, Z15, Z15
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z18
 	VMOVUPS      64(DX), Z19
 	VBROADCASTSS (CX), Z20
@@ -7131,7 +7185,7 @@ four:
 	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z18
 	VMOVUPS      192(DX), Z19
 	VBROADCASTSS (CX), Z20
@@ -7161,7 +7215,7 @@ four:
 	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z18
 	VMOVUPS      320(DX), Z19
 	VBROADCASTSS (CX), Z20
@@ -7191,7 +7245,7 @@ four:
 	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z18
 	VMOVUPS      448(DX), Z19
 	VBROADCASTSS (CX), Z20
@@ -7221,7 +7275,7 @@ four:
 	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -7258,131 +7312,131 @@ one:
 	VBROADCASTSS 32(CX), Z20
 	VFMADD231PS  Z20, Z18, Z16
 	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z20
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z20
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z18
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z13
-	VMOVUPS      Z13, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z14
-	VMOVUPS      Z14, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z15
-	VMOVUPS      Z15, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z18
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z18
 	VFMADD213PS  Z18, Z20, Z16
-	VMOVUPS      Z16, (R8)
-	VMOVUPS      64(R8), Z18
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      64(R9), Z18
 	VFMADD213PS  Z18, Z20, Z17
-	VMOVUPS      Z17, 64(R8)
+	VMOVUPS      Z17, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z20, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z20, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z20, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z20, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z20, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z20, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z20, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z20, Z13, Z13
-	VMOVUPS Z13, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z14, Z14
-	VMOVUPS Z14, (R8)
+	VMOVUPS Z14, (R9)
 	VMULPS  Z20, Z15, Z15
-	VMOVUPS Z15, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z16, Z16
-	VMOVUPS Z16, (R8)
+	VMOVUPS Z16, (R9)
 	VMULPS  Z20, Z17, Z17
-	VMOVUPS Z17, 64(R8)
+	VMOVUPS Z17, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -7394,130 +7448,131 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z13
-	VMOVUPS     Z13, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z13, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z14
-	VMOVUPS     Z14, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z14, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z15
-	VMOVUPS     Z15, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z18
+	VMOVUPS     Z15, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z18
 	VFMADD213PS Z18, Z20, Z16
-	VMOVUPS     Z16, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z18
+	VMOVUPS     Z16, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z18
 	VFMADD213PS Z18, Z20, Z17
-	VMOVUPS     Z17, K2, 64(R8)
+	VMOVUPS     Z17, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z20, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z20, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z20, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z20, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z20, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z20, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z20, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z20, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z14, Z14
-	VMOVUPS Z14, K1, (R8)
+	VMOVUPS Z14, K1, (R9)
 	VMULPS  Z20, Z15, Z15
-	VMOVUPS Z15, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z20, Z16, Z16
-	VMOVUPS Z16, K1, (R8)
+	VMOVUPS Z16, K1, (R9)
 	VMULPS  Z20, Z17, Z17
-	VMOVUPS Z17, K2, 64(R8)
+	VMOVUPS Z17, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile10AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile10AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile10AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile10AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -7538,41 +7593,43 @@ TEXT ·tile10AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z17, Z17, Z17
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS (CX), Z22
@@ -7747,137 +7804,137 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z22
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z22
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z20
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z20
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z20
 	VFMADD213PS  Z20, Z22, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z20
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z20
 	VFMADD213PS  Z20, Z22, Z19
-	VMOVUPS      Z19, 64(DI)
+	VMOVUPS      Z19, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z22, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z22, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z22, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z22, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z22, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z22, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z22, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z22, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z22, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z22, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z22, Z19, Z19
-	VMOVUPS Z19, 64(DI)
+	VMOVUPS Z19, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -7889,144 +7946,145 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z20
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z20
 	VFMADD213PS Z20, Z22, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z20
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z20
 	VFMADD213PS Z20, Z22, Z19
-	VMOVUPS     Z19, K2, 64(DI)
+	VMOVUPS     Z19, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z22, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z22, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z22, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z22, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z22, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z22, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z22, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z22, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z22, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z22, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z22, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z22, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
+	VMOVUPS Z19, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT10AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT10AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT10AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT10AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -8047,41 +8105,43 @@ TEXT ·tileT10AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z17, Z17, Z17
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VBROADCASTSS (CX), Z22
@@ -8114,7 +8174,7 @@ four:
 	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z20
 	VMOVUPS      192(DX), Z21
 	VBROADCASTSS (CX), Z22
@@ -8147,7 +8207,7 @@ four:
 	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z20
 	VMOVUPS      320(DX), Z21
 	VBROADCASTSS (CX), Z22
@@ -8180,7 +8240,7 @@ four:
 	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z20
 	VMOVUPS      448(DX), Z21
 	VBROADCASTSS (CX), Z22
@@ -8213,7 +8273,7 @@ four:
 	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -8253,143 +8313,143 @@ one:
 	VBROADCASTSS 36(CX), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z22
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z22
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z20
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z13
-	VMOVUPS      Z13, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z14
-	VMOVUPS      Z14, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z15
-	VMOVUPS      Z15, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z16
-	VMOVUPS      Z16, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z17
-	VMOVUPS      Z17, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z20
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z20
 	VFMADD213PS  Z20, Z22, Z18
-	VMOVUPS      Z18, (R8)
-	VMOVUPS      64(R8), Z20
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      64(R9), Z20
 	VFMADD213PS  Z20, Z22, Z19
-	VMOVUPS      Z19, 64(R8)
+	VMOVUPS      Z19, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z22, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z22, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z22, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z22, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z22, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z22, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z22, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z22, Z13, Z13
-	VMOVUPS Z13, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z14, Z14
-	VMOVUPS Z14, (R8)
+	VMOVUPS Z14, (R9)
 	VMULPS  Z22, Z15, Z15
-	VMOVUPS Z15, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z16, Z16
-	VMOVUPS Z16, (R8)
+	VMOVUPS Z16, (R9)
 	VMULPS  Z22, Z17, Z17
-	VMOVUPS Z17, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z18, Z18
-	VMOVUPS Z18, (R8)
+	VMOVUPS Z18, (R9)
 	VMULPS  Z22, Z19, Z19
-	VMOVUPS Z19, 64(R8)
+	VMOVUPS Z19, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -8401,142 +8461,143 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z13
-	VMOVUPS     Z13, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z13, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z14
-	VMOVUPS     Z14, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z14, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z15
-	VMOVUPS     Z15, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z15, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z16
-	VMOVUPS     Z16, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z16, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z17
-	VMOVUPS     Z17, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z20
+	VMOVUPS     Z17, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z20
 	VFMADD213PS Z20, Z22, Z18
-	VMOVUPS     Z18, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z20
+	VMOVUPS     Z18, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z20
 	VFMADD213PS Z20, Z22, Z19
-	VMOVUPS     Z19, K2, 64(R8)
+	VMOVUPS     Z19, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z22, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z22, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z22, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z22, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z22, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z22, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z22, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z22, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z14, Z14
-	VMOVUPS Z14, K1, (R8)
+	VMOVUPS Z14, K1, (R9)
 	VMULPS  Z22, Z15, Z15
-	VMOVUPS Z15, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z16, Z16
-	VMOVUPS Z16, K1, (R8)
+	VMOVUPS Z16, K1, (R9)
 	VMULPS  Z22, Z17, Z17
-	VMOVUPS Z17, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z22, Z18, Z18
-	VMOVUPS Z18, K1, (R8)
+	VMOVUPS Z18, K1, (R9)
 	VMULPS  Z22, Z19, Z19
-	VMOVUPS Z19, K2, 64(R8)
+	VMOVUPS Z19, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile11AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile11AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile11AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile11AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -8559,44 +8620,46 @@ TEXT ·tile11AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z19, Z19, Z19
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z22
 	VMOVUPS      64(DX), Z23
 	VBROADCASTSS (CX), Z24
@@ -8786,149 +8849,149 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z24
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z24
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z22
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z22
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z22
 	VFMADD213PS  Z22, Z24, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z22
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z22
 	VFMADD213PS  Z22, Z24, Z21
-	VMOVUPS      Z21, 64(DI)
+	VMOVUPS      Z21, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z24, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z24, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z24, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z24, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z24, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z24, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z24, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z24, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z24, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z24, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z24, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z24, Z21, Z21
-	VMOVUPS Z21, 64(DI)
+	VMOVUPS Z21, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -8940,156 +9003,157 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z22
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z22
 	VFMADD213PS Z22, Z24, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z22
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z22
 	VFMADD213PS Z22, Z24, Z21
-	VMOVUPS     Z21, K2, 64(DI)
+	VMOVUPS     Z21, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z24, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z24, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z24, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z24, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z24, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z24, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z24, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z24, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z24, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z24, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z24, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z24, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z24, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
+	VMOVUPS Z21, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT11AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT11AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT11AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT11AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -9112,44 +9176,46 @@ TEXT ·tileT11AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z19, Z19, Z19
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z22
 	VMOVUPS      64(DX), Z23
 	VBROADCASTSS (CX), Z24
@@ -9185,7 +9251,7 @@ four:
 	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z22
 	VMOVUPS      192(DX), Z23
 	VBROADCASTSS (CX), Z24
@@ -9221,7 +9287,7 @@ four:
 	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z22
 	VMOVUPS      320(DX), Z23
 	VBROADCASTSS (CX), Z24
@@ -9257,7 +9323,7 @@ four:
 	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z22
 	VMOVUPS      448(DX), Z23
 	VBROADCASTSS (CX), Z24
@@ -9293,7 +9359,7 @@ four:
 	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -9336,155 +9402,155 @@ one:
 	VBROADCASTSS 40(CX), Z24
 	VFMADD231PS  Z24, Z22, Z20
 	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z24
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z24
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z22
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z13
-	VMOVUPS      Z13, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z14
-	VMOVUPS      Z14, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z15
-	VMOVUPS      Z15, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z16
-	VMOVUPS      Z16, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z17
-	VMOVUPS      Z17, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z18
-	VMOVUPS      Z18, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z19
-	VMOVUPS      Z19, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z22
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z22
 	VFMADD213PS  Z22, Z24, Z20
-	VMOVUPS      Z20, (R8)
-	VMOVUPS      64(R8), Z22
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      64(R9), Z22
 	VFMADD213PS  Z22, Z24, Z21
-	VMOVUPS      Z21, 64(R8)
+	VMOVUPS      Z21, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z24, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z24, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z24, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z24, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z24, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z24, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z24, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z24, Z13, Z13
-	VMOVUPS Z13, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z14, Z14
-	VMOVUPS Z14, (R8)
+	VMOVUPS Z14, (R9)
 	VMULPS  Z24, Z15, Z15
-	VMOVUPS Z15, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z16, Z16
-	VMOVUPS Z16, (R8)
+	VMOVUPS Z16, (R9)
 	VMULPS  Z24, Z17, Z17
-	VMOVUPS Z17, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z18, Z18
-	VMOVUPS Z18, (R8)
+	VMOVUPS Z18, (R9)
 	VMULPS  Z24, Z19, Z19
-	VMOVUPS Z19, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z20, Z20
-	VMOVUPS Z20, (R8)
+	VMOVUPS Z20, (R9)
 	VMULPS  Z24, Z21, Z21
-	VMOVUPS Z21, 64(R8)
+	VMOVUPS Z21, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -9496,154 +9562,155 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z13
-	VMOVUPS     Z13, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z13, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z14
-	VMOVUPS     Z14, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z14, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z15
-	VMOVUPS     Z15, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z15, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z16
-	VMOVUPS     Z16, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z16, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z17
-	VMOVUPS     Z17, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z17, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z18
-	VMOVUPS     Z18, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z18, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z19
-	VMOVUPS     Z19, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z22
+	VMOVUPS     Z19, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z22
 	VFMADD213PS Z22, Z24, Z20
-	VMOVUPS     Z20, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z22
+	VMOVUPS     Z20, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z22
 	VFMADD213PS Z22, Z24, Z21
-	VMOVUPS     Z21, K2, 64(R8)
+	VMOVUPS     Z21, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z24, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z24, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z24, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z24, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z24, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z24, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z24, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z24, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z14, Z14
-	VMOVUPS Z14, K1, (R8)
+	VMOVUPS Z14, K1, (R9)
 	VMULPS  Z24, Z15, Z15
-	VMOVUPS Z15, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z16, Z16
-	VMOVUPS Z16, K1, (R8)
+	VMOVUPS Z16, K1, (R9)
 	VMULPS  Z24, Z17, Z17
-	VMOVUPS Z17, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z18, Z18
-	VMOVUPS Z18, K1, (R8)
+	VMOVUPS Z18, K1, (R9)
 	VMULPS  Z24, Z19, Z19
-	VMOVUPS Z19, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z24, Z20, Z20
-	VMOVUPS Z20, K1, (R8)
+	VMOVUPS Z20, K1, (R9)
 	VMULPS  Z24, Z21, Z21
-	VMOVUPS Z21, K2, 64(R8)
+	VMOVUPS Z21, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile12AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile12AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile12AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile12AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -9668,47 +9735,49 @@ TEXT ·tile12AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z21, Z21, Z21
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -9913,161 +9982,161 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z26
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z26
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z24
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z21
-	VMOVUPS      Z21, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z24
+	VMOVUPS      Z21, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z24
 	VFMADD213PS  Z24, Z26, Z22
-	VMOVUPS      Z22, (DI)
-	VMOVUPS      64(DI), Z24
+	VMOVUPS      Z22, (R8)
+	VMOVUPS      64(R8), Z24
 	VFMADD213PS  Z24, Z26, Z23
-	VMOVUPS      Z23, 64(DI)
+	VMOVUPS      Z23, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z26, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z26, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z26, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z26, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z26, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z26, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z26, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z26, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z26, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z26, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z26, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z26, Z21, Z21
-	VMOVUPS Z21, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z22, Z22
-	VMOVUPS Z22, (DI)
+	VMOVUPS Z22, (R8)
 	VMULPS  Z26, Z23, Z23
-	VMOVUPS Z23, 64(DI)
+	VMOVUPS Z23, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -10079,168 +10148,169 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z21
-	VMOVUPS     Z21, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z24
+	VMOVUPS     Z21, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z24
 	VFMADD213PS Z24, Z26, Z22
-	VMOVUPS     Z22, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z24
+	VMOVUPS     Z22, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z24
 	VFMADD213PS Z24, Z26, Z23
-	VMOVUPS     Z23, K2, 64(DI)
+	VMOVUPS     Z23, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z26, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z26, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z26, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z26, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z26, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z26, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z26, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z26, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z26, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z26, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z26, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z26, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z26, Z22, Z22
-	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z22, K1, (R8)
 	VMULPS  Z26, Z23, Z23
-	VMOVUPS Z23, K2, 64(DI)
+	VMOVUPS Z23, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT12AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT12AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT12AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT12AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -10265,47 +10335,49 @@ TEXT ·tileT12AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z21, Z21, Z21
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -10344,7 +10416,7 @@ four:
 	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z24
 	VMOVUPS      192(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -10383,7 +10455,7 @@ four:
 	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z24
 	VMOVUPS      320(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -10422,7 +10494,7 @@ four:
 	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z24
 	VMOVUPS      448(DX), Z25
 	VBROADCASTSS (CX), Z26
@@ -10461,7 +10533,7 @@ four:
 	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -10507,167 +10579,167 @@ one:
 	VBROADCASTSS 44(CX), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z26
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z26
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z24
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z13
-	VMOVUPS      Z13, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z14
-	VMOVUPS      Z14, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z15
-	VMOVUPS      Z15, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z16
-	VMOVUPS      Z16, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z17
-	VMOVUPS      Z17, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z18
-	VMOVUPS      Z18, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z19
-	VMOVUPS      Z19, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z20
-	VMOVUPS      Z20, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z21
-	VMOVUPS      Z21, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z24
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z24
 	VFMADD213PS  Z24, Z26, Z22
-	VMOVUPS      Z22, (R8)
-	VMOVUPS      64(R8), Z24
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      64(R9), Z24
 	VFMADD213PS  Z24, Z26, Z23
-	VMOVUPS      Z23, 64(R8)
+	VMOVUPS      Z23, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z26, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z26, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z26, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z26, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z26, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z26, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z26, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z26, Z13, Z13
-	VMOVUPS Z13, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z14, Z14
-	VMOVUPS Z14, (R8)
+	VMOVUPS Z14, (R9)
 	VMULPS  Z26, Z15, Z15
-	VMOVUPS Z15, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z16, Z16
-	VMOVUPS Z16, (R8)
+	VMOVUPS Z16, (R9)
 	VMULPS  Z26, Z17, Z17
-	VMOVUPS Z17, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z18, Z18
-	VMOVUPS Z18, (R8)
+	VMOVUPS Z18, (R9)
 	VMULPS  Z26, Z19, Z19
-	VMOVUPS Z19, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z20, Z20
-	VMOVUPS Z20, (R8)
+	VMOVUPS Z20, (R9)
 	VMULPS  Z26, Z21, Z21
-	VMOVUPS Z21, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z21, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z22, Z22
-	VMOVUPS Z22, (R8)
+	VMOVUPS Z22, (R9)
 	VMULPS  Z26, Z23, Z23
-	VMOVUPS Z23, 64(R8)
+	VMOVUPS Z23, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -10679,166 +10751,167 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z13
-	VMOVUPS     Z13, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z13, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z14
-	VMOVUPS     Z14, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z14, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z15
-	VMOVUPS     Z15, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z15, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z16
-	VMOVUPS     Z16, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z16, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z17
-	VMOVUPS     Z17, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z17, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z18
-	VMOVUPS     Z18, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z18, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z19
-	VMOVUPS     Z19, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z19, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z20
-	VMOVUPS     Z20, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z20, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z21
-	VMOVUPS     Z21, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z24
+	VMOVUPS     Z21, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z24
 	VFMADD213PS Z24, Z26, Z22
-	VMOVUPS     Z22, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z24
+	VMOVUPS     Z22, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z24
 	VFMADD213PS Z24, Z26, Z23
-	VMOVUPS     Z23, K2, 64(R8)
+	VMOVUPS     Z23, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z26, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z26, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z26, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z26, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z26, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z26, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z26, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z26, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z14, Z14
-	VMOVUPS Z14, K1, (R8)
+	VMOVUPS Z14, K1, (R9)
 	VMULPS  Z26, Z15, Z15
-	VMOVUPS Z15, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z16, Z16
-	VMOVUPS Z16, K1, (R8)
+	VMOVUPS Z16, K1, (R9)
 	VMULPS  Z26, Z17, Z17
-	VMOVUPS Z17, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z18, Z18
-	VMOVUPS Z18, K1, (R8)
+	VMOVUPS Z18, K1, (R9)
 	VMULPS  Z26, Z19, Z19
-	VMOVUPS Z19, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z20, Z20
-	VMOVUPS Z20, K1, (R8)
+	VMOVUPS Z20, K1, (R9)
 	VMULPS  Z26, Z21, Z21
-	VMOVUPS Z21, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z21, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z26, Z22, Z22
-	VMOVUPS Z22, K1, (R8)
+	VMOVUPS Z22, K1, (R9)
 	VMULPS  Z26, Z23, Z23
-	VMOVUPS Z23, K2, 64(R8)
+	VMOVUPS Z23, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile13AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile13AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile13AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile13AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -10865,50 +10938,52 @@ TEXT ·tile13AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z23, Z23, Z23
 	VPXORD     Z24, Z24, Z24
 	VPXORD     Z25, Z25, Z25
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z26
 	VMOVUPS      64(DX), Z27
 	VBROADCASTSS (CX), Z28
@@ -11128,173 +11203,173 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z28
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z28
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z26
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z21
-	VMOVUPS      Z21, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z21, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z22
-	VMOVUPS      Z22, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z22, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z23
-	VMOVUPS      Z23, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z26
+	VMOVUPS      Z23, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z26
 	VFMADD213PS  Z26, Z28, Z24
-	VMOVUPS      Z24, (DI)
-	VMOVUPS      64(DI), Z26
+	VMOVUPS      Z24, (R8)
+	VMOVUPS      64(R8), Z26
 	VFMADD213PS  Z26, Z28, Z25
-	VMOVUPS      Z25, 64(DI)
+	VMOVUPS      Z25, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z28, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z28, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z28, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z28, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z28, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z28, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z28, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z28, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z28, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z28, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z28, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z28, Z21, Z21
-	VMOVUPS Z21, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z22, Z22
-	VMOVUPS Z22, (DI)
+	VMOVUPS Z22, (R8)
 	VMULPS  Z28, Z23, Z23
-	VMOVUPS Z23, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z24, Z24
-	VMOVUPS Z24, (DI)
+	VMOVUPS Z24, (R8)
 	VMULPS  Z28, Z25, Z25
-	VMOVUPS Z25, 64(DI)
+	VMOVUPS Z25, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -11306,180 +11381,181 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z21
-	VMOVUPS     Z21, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z21, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z22
-	VMOVUPS     Z22, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z22, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z23
-	VMOVUPS     Z23, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z26
+	VMOVUPS     Z23, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z26
 	VFMADD213PS Z26, Z28, Z24
-	VMOVUPS     Z24, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z26
+	VMOVUPS     Z24, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z26
 	VFMADD213PS Z26, Z28, Z25
-	VMOVUPS     Z25, K2, 64(DI)
+	VMOVUPS     Z25, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z28, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z28, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z28, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z28, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z28, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z28, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z28, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z28, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z28, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z28, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z28, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z28, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z22, Z22
-	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z22, K1, (R8)
 	VMULPS  Z28, Z23, Z23
-	VMOVUPS Z23, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z28, Z24, Z24
-	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z24, K1, (R8)
 	VMULPS  Z28, Z25, Z25
-	VMOVUPS Z25, K2, 64(DI)
+	VMOVUPS Z25, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT13AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT13AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT13AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT13AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -11506,50 +11582,52 @@ TEXT ·tileT13AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z23, Z23, Z23
 	VPXORD     Z24, Z24, Z24
 	VPXORD     Z25, Z25, Z25
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z26
 	VMOVUPS      64(DX), Z27
 	VBROADCASTSS (CX), Z28
@@ -11591,7 +11669,7 @@ four:
 	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z26
 	VMOVUPS      192(DX), Z27
 	VBROADCASTSS (CX), Z28
@@ -11633,7 +11711,7 @@ four:
 	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z26
 	VMOVUPS      320(DX), Z27
 	VBROADCASTSS (CX), Z28
@@ -11675,7 +11753,7 @@ four:
 	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z26
 	VMOVUPS      448(DX), Z27
 	VBROADCASTSS (CX), Z28
@@ -11717,7 +11795,7 @@ four:
 	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -11766,179 +11844,179 @@ one:
 	VBROADCASTSS 48(CX), Z28
 	VFMADD231PS  Z28, Z26, Z24
 	VFMADD231PS  Z28, Z27, Z25
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z28
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z28
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z26
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z13
-	VMOVUPS      Z13, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z14
-	VMOVUPS      Z14, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z15
-	VMOVUPS      Z15, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z16
-	VMOVUPS      Z16, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z17
-	VMOVUPS      Z17, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z18
-	VMOVUPS      Z18, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z19
-	VMOVUPS      Z19, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z20
-	VMOVUPS      Z20, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z21
-	VMOVUPS      Z21, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z22
-	VMOVUPS      Z22, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z23
-	VMOVUPS      Z23, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z26
+	VMOVUPS      Z23, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z26
 	VFMADD213PS  Z26, Z28, Z24
-	VMOVUPS      Z24, (R8)
-	VMOVUPS      64(R8), Z26
+	VMOVUPS      Z24, (R9)
+	VMOVUPS      64(R9), Z26
 	VFMADD213PS  Z26, Z28, Z25
-	VMOVUPS      Z25, 64(R8)
+	VMOVUPS      Z25, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z28, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z28, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z28, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z28, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z28, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z28, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z28, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z28, Z13, Z13
-	VMOVUPS Z13, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z14, Z14
-	VMOVUPS Z14, (R8)
+	VMOVUPS Z14, (R9)
 	VMULPS  Z28, Z15, Z15
-	VMOVUPS Z15, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z16, Z16
-	VMOVUPS Z16, (R8)
+	VMOVUPS Z16, (R9)
 	VMULPS  Z28, Z17, Z17
-	VMOVUPS Z17, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z18, Z18
-	VMOVUPS Z18, (R8)
+	VMOVUPS Z18, (R9)
 	VMULPS  Z28, Z19, Z19
-	VMOVUPS Z19, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z20, Z20
-	VMOVUPS Z20, (R8)
+	VMOVUPS Z20, (R9)
 	VMULPS  Z28, Z21, Z21
-	VMOVUPS Z21, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z21, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z22, Z22
-	VMOVUPS Z22, (R8)
+	VMOVUPS Z22, (R9)
 	VMULPS  Z28, Z23, Z23
-	VMOVUPS Z23, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z23, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z24, Z24
-	VMOVUPS Z24, (R8)
+	VMOVUPS Z24, (R9)
 	VMULPS  Z28, Z25, Z25
-	VMOVUPS Z25, 64(R8)
+	VMOVUPS Z25, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -11950,178 +12028,179 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z13
-	VMOVUPS     Z13, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z13, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z14
-	VMOVUPS     Z14, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z14, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z15
-	VMOVUPS     Z15, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z15, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z16
-	VMOVUPS     Z16, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z16, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z17
-	VMOVUPS     Z17, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z17, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z18
-	VMOVUPS     Z18, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z18, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z19
-	VMOVUPS     Z19, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z19, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z20
-	VMOVUPS     Z20, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z20, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z21
-	VMOVUPS     Z21, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z21, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z22
-	VMOVUPS     Z22, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z22, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z23
-	VMOVUPS     Z23, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z26
+	VMOVUPS     Z23, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z26
 	VFMADD213PS Z26, Z28, Z24
-	VMOVUPS     Z24, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z26
+	VMOVUPS     Z24, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z26
 	VFMADD213PS Z26, Z28, Z25
-	VMOVUPS     Z25, K2, 64(R8)
+	VMOVUPS     Z25, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z28, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z28, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z28, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z28, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z28, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z28, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z28, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z28, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z14, Z14
-	VMOVUPS Z14, K1, (R8)
+	VMOVUPS Z14, K1, (R9)
 	VMULPS  Z28, Z15, Z15
-	VMOVUPS Z15, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z16, Z16
-	VMOVUPS Z16, K1, (R8)
+	VMOVUPS Z16, K1, (R9)
 	VMULPS  Z28, Z17, Z17
-	VMOVUPS Z17, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z18, Z18
-	VMOVUPS Z18, K1, (R8)
+	VMOVUPS Z18, K1, (R9)
 	VMULPS  Z28, Z19, Z19
-	VMOVUPS Z19, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z20, Z20
-	VMOVUPS Z20, K1, (R8)
+	VMOVUPS Z20, K1, (R9)
 	VMULPS  Z28, Z21, Z21
-	VMOVUPS Z21, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z21, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z22, Z22
-	VMOVUPS Z22, K1, (R8)
+	VMOVUPS Z22, K1, (R9)
 	VMULPS  Z28, Z23, Z23
-	VMOVUPS Z23, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z23, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z28, Z24, Z24
-	VMOVUPS Z24, K1, (R8)
+	VMOVUPS Z24, K1, (R9)
 	VMULPS  Z28, Z25, Z25
-	VMOVUPS Z25, K2, 64(R8)
+	VMOVUPS Z25, K2, 64(R9)
 	VZEROUPPER
 	RET
 
-// func tile14AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile14AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tile14AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile14AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
+	SHLQ       $0x02, DI
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -12150,53 +12229,55 @@ TEXT ·tile14AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z25, Z25, Z25
 	VPXORD     Z26, Z26, Z26
 	VPXORD     Z27, Z27, Z27
-	MOVQ       BX, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 127(DI)
-	ADDQ       SI, DI
+	MOVQ       SI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
+	PREFETCHT1 (R8)
+	PREFETCHT1 127(R8)
+	ADDQ       DI, R8
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z28
 	VMOVUPS      64(DX), Z29
 	VBROADCASTSS (CX), Z30
@@ -12431,185 +12512,185 @@ one:
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z30
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z30
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, DI
-	VMOVUPS      (DI), Z28
+	MOVQ         SI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z0
-	VMOVUPS      Z0, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z0, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z1
-	VMOVUPS      Z1, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z1, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z2
-	VMOVUPS      Z2, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z2, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z3
-	VMOVUPS      Z3, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z4
-	VMOVUPS      Z4, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z4, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z5
-	VMOVUPS      Z5, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z5, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z6
-	VMOVUPS      Z6, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z6, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z7
-	VMOVUPS      Z7, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z7, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z8
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z8, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z9
-	VMOVUPS      Z9, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z9, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z10
-	VMOVUPS      Z10, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z10, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z11
-	VMOVUPS      Z11, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z11, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z12
-	VMOVUPS      Z12, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z12, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z13
-	VMOVUPS      Z13, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z13, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z14
-	VMOVUPS      Z14, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z14, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z15
-	VMOVUPS      Z15, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z15, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z16
-	VMOVUPS      Z16, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z16, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z17
-	VMOVUPS      Z17, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z17, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z18
-	VMOVUPS      Z18, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z18, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z19
-	VMOVUPS      Z19, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z19, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z20
-	VMOVUPS      Z20, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z20, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z21
-	VMOVUPS      Z21, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z21, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z22
-	VMOVUPS      Z22, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z22, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z23
-	VMOVUPS      Z23, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z23, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z24
-	VMOVUPS      Z24, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z24, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z25
-	VMOVUPS      Z25, 64(DI)
-	ADDQ         SI, DI
-	VMOVUPS      (DI), Z28
+	VMOVUPS      Z25, 64(R8)
+	ADDQ         DI, R8
+	VMOVUPS      (R8), Z28
 	VFMADD213PS  Z28, Z30, Z26
-	VMOVUPS      Z26, (DI)
-	VMOVUPS      64(DI), Z28
+	VMOVUPS      Z26, (R8)
+	VMOVUPS      64(R8), Z28
 	VFMADD213PS  Z28, Z30, Z27
-	VMOVUPS      Z27, 64(DI)
+	VMOVUPS      Z27, 64(R8)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z30, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VMULPS  Z30, Z1, Z1
-	VMOVUPS Z1, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z2, Z2
-	VMOVUPS Z2, (DI)
+	VMOVUPS Z2, (R8)
 	VMULPS  Z30, Z3, Z3
-	VMOVUPS Z3, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z4, Z4
-	VMOVUPS Z4, (DI)
+	VMOVUPS Z4, (R8)
 	VMULPS  Z30, Z5, Z5
-	VMOVUPS Z5, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z6, Z6
-	VMOVUPS Z6, (DI)
+	VMOVUPS Z6, (R8)
 	VMULPS  Z30, Z7, Z7
-	VMOVUPS Z7, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z8, Z8
-	VMOVUPS Z8, (DI)
+	VMOVUPS Z8, (R8)
 	VMULPS  Z30, Z9, Z9
-	VMOVUPS Z9, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z10, Z10
-	VMOVUPS Z10, (DI)
+	VMOVUPS Z10, (R8)
 	VMULPS  Z30, Z11, Z11
-	VMOVUPS Z11, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z12, Z12
-	VMOVUPS Z12, (DI)
+	VMOVUPS Z12, (R8)
 	VMULPS  Z30, Z13, Z13
-	VMOVUPS Z13, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z14, Z14
-	VMOVUPS Z14, (DI)
+	VMOVUPS Z14, (R8)
 	VMULPS  Z30, Z15, Z15
-	VMOVUPS Z15, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z16, Z16
-	VMOVUPS Z16, (DI)
+	VMOVUPS Z16, (R8)
 	VMULPS  Z30, Z17, Z17
-	VMOVUPS Z17, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z18, Z18
-	VMOVUPS Z18, (DI)
+	VMOVUPS Z18, (R8)
 	VMULPS  Z30, Z19, Z19
-	VMOVUPS Z19, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z20, Z20
-	VMOVUPS Z20, (DI)
+	VMOVUPS Z20, (R8)
 	VMULPS  Z30, Z21, Z21
-	VMOVUPS Z21, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z22, Z22
-	VMOVUPS Z22, (DI)
+	VMOVUPS Z22, (R8)
 	VMULPS  Z30, Z23, Z23
-	VMOVUPS Z23, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z24, Z24
-	VMOVUPS Z24, (DI)
+	VMOVUPS Z24, (R8)
 	VMULPS  Z30, Z25, Z25
-	VMOVUPS Z25, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z25, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z26, Z26
-	VMOVUPS Z26, (DI)
+	VMOVUPS Z26, (R8)
 	VMULPS  Z30, Z27, Z27
-	VMOVUPS Z27, 64(DI)
+	VMOVUPS Z27, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -12621,192 +12702,193 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	MOVQ        SI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z0
-	VMOVUPS     Z0, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z0, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z1
-	VMOVUPS     Z1, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z1, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z2
-	VMOVUPS     Z2, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z2, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z3
-	VMOVUPS     Z3, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z3, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z4
-	VMOVUPS     Z4, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z4, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z5
-	VMOVUPS     Z5, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z5, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z6
-	VMOVUPS     Z6, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z6, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z7
-	VMOVUPS     Z7, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z7, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z8
-	VMOVUPS     Z8, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z8, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z9
-	VMOVUPS     Z9, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z9, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z10
-	VMOVUPS     Z10, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z10, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z11
-	VMOVUPS     Z11, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z11, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z12
-	VMOVUPS     Z12, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z12, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z13
-	VMOVUPS     Z13, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z13, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z14
-	VMOVUPS     Z14, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z14, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z15
-	VMOVUPS     Z15, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z15, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z16
-	VMOVUPS     Z16, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z16, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z17
-	VMOVUPS     Z17, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z17, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z18
-	VMOVUPS     Z18, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z18, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z19
-	VMOVUPS     Z19, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z19, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z20
-	VMOVUPS     Z20, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z20, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z21
-	VMOVUPS     Z21, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z21, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z22
-	VMOVUPS     Z22, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z22, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z23
-	VMOVUPS     Z23, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z23, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z24
-	VMOVUPS     Z24, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z24, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z25
-	VMOVUPS     Z25, K2, 64(DI)
-	ADDQ        SI, DI
-	VMOVUPS.Z   (DI), K1, Z28
+	VMOVUPS     Z25, K2, 64(R8)
+	ADDQ        DI, R8
+	VMOVUPS.Z   (R8), K1, Z28
 	VFMADD213PS Z28, Z30, Z26
-	VMOVUPS     Z26, K1, (DI)
-	VMOVUPS.Z   64(DI), K2, Z28
+	VMOVUPS     Z26, K1, (R8)
+	VMOVUPS.Z   64(R8), K2, Z28
 	VFMADD213PS Z28, Z30, Z27
-	VMOVUPS     Z27, K2, 64(DI)
+	VMOVUPS     Z27, K2, 64(R8)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, DI
+	MOVQ    SI, R8
 	VMULPS  Z30, Z0, Z0
-	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z0, K1, (R8)
 	VMULPS  Z30, Z1, Z1
-	VMOVUPS Z1, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z1, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z2, Z2
-	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z2, K1, (R8)
 	VMULPS  Z30, Z3, Z3
-	VMOVUPS Z3, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z3, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z4, Z4
-	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z4, K1, (R8)
 	VMULPS  Z30, Z5, Z5
-	VMOVUPS Z5, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z5, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z6, Z6
-	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z6, K1, (R8)
 	VMULPS  Z30, Z7, Z7
-	VMOVUPS Z7, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z7, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z8, Z8
-	VMOVUPS Z8, K1, (DI)
+	VMOVUPS Z8, K1, (R8)
 	VMULPS  Z30, Z9, Z9
-	VMOVUPS Z9, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z9, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z10, Z10
-	VMOVUPS Z10, K1, (DI)
+	VMOVUPS Z10, K1, (R8)
 	VMULPS  Z30, Z11, Z11
-	VMOVUPS Z11, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z11, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z12, Z12
-	VMOVUPS Z12, K1, (DI)
+	VMOVUPS Z12, K1, (R8)
 	VMULPS  Z30, Z13, Z13
-	VMOVUPS Z13, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z13, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z14, Z14
-	VMOVUPS Z14, K1, (DI)
+	VMOVUPS Z14, K1, (R8)
 	VMULPS  Z30, Z15, Z15
-	VMOVUPS Z15, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z15, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z16, Z16
-	VMOVUPS Z16, K1, (DI)
+	VMOVUPS Z16, K1, (R8)
 	VMULPS  Z30, Z17, Z17
-	VMOVUPS Z17, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z17, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z18, Z18
-	VMOVUPS Z18, K1, (DI)
+	VMOVUPS Z18, K1, (R8)
 	VMULPS  Z30, Z19, Z19
-	VMOVUPS Z19, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z19, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z20, Z20
-	VMOVUPS Z20, K1, (DI)
+	VMOVUPS Z20, K1, (R8)
 	VMULPS  Z30, Z21, Z21
-	VMOVUPS Z21, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z21, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z22, Z22
-	VMOVUPS Z22, K1, (DI)
+	VMOVUPS Z22, K1, (R8)
 	VMULPS  Z30, Z23, Z23
-	VMOVUPS Z23, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z23, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z24, Z24
-	VMOVUPS Z24, K1, (DI)
+	VMOVUPS Z24, K1, (R8)
 	VMULPS  Z30, Z25, Z25
-	VMOVUPS Z25, K2, 64(DI)
-	ADDQ    SI, DI
+	VMOVUPS Z25, K2, 64(R8)
+	ADDQ    DI, R8
 	VMULPS  Z30, Z26, Z26
-	VMOVUPS Z26, K1, (DI)
+	VMOVUPS Z26, K1, (R8)
 	VMULPS  Z30, Z27, Z27
-	VMOVUPS Z27, K2, 64(DI)
+	VMOVUPS Z27, K2, 64(R8)
 	VZEROUPPER
 	RET
 
-// func tileT14AVX512(k int, a *float32, aStep int, b *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT14AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·tileT14AVX512(SB), NOSPLIT, $0-64
+TEXT ·tileT14AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+24(FP), DX
-	MOVQ       c+32(FP), BX
-	MOVQ       ldc+40(FP), SI
-	SHLQ       $0x02, SI
-	MOVQ       aStep+16(FP), DI
+	MOVQ       ahead+32(FP), BX
+	MOVQ       c+40(FP), SI
+	MOVQ       ldc+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       aStep+16(FP), R8
+	SHLQ       $0x02, R8
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
@@ -12835,53 +12917,55 @@ TEXT ·tileT14AVX512(SB), NOSPLIT, $0-64
 	VPXORD     Z25, Z25, Z25
 	VPXORD     Z26, Z26, Z26
 	VPXORD     Z27, Z27, Z27
-	MOVQ       BX, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 127(R8)
-	ADDQ       SI, R8
+	MOVQ       SI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
+	PREFETCHT1 (R9)
+	PREFETCHT1 127(R9)
+	ADDQ       DI, R9
 
 four:
 	CMPQ         AX, $0x00000004
 	JL           one
+	PREFETCHT1   (BX)
+	ADDQ         $0x00000040, BX
 	VMOVUPS      (DX), Z28
 	VMOVUPS      64(DX), Z29
 	VBROADCASTSS (CX), Z30
@@ -12926,7 +13010,7 @@ four:
 	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      128(DX), Z28
 	VMOVUPS      192(DX), Z29
 	VBROADCASTSS (CX), Z30
@@ -12971,7 +13055,7 @@ four:
 	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      256(DX), Z28
 	VMOVUPS      320(DX), Z29
 	VBROADCASTSS (CX), Z30
@@ -13016,7 +13100,7 @@ four:
 	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	VMOVUPS      384(DX), Z28
 	VMOVUPS      448(DX), Z29
 	VBROADCASTSS (CX), Z30
@@ -13061,7 +13145,7 @@ four:
 	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x00000004, AX
 	JMP          four
@@ -13113,191 +13197,191 @@ one:
 	VBROADCASTSS 52(CX), Z30
 	VFMADD231PS  Z30, Z28, Z26
 	VFMADD231PS  Z30, Z29, Z27
-	ADDQ         DI, CX
+	ADDQ         R8, CX
 	ADDQ         $0x00000080, DX
 	DECQ         AX
 	JMP          one
 
 write:
-	VBROADCASTSS alpha+48(FP), Z30
-	MOVB         accumulate+52(FP), AL
-	MOVQ         cols+56(FP), CX
+	VBROADCASTSS alpha+56(FP), Z30
+	MOVB         accumulate+60(FP), AL
+	MOVQ         cols+64(FP), CX
 	CMPQ         CX, $0x00000020
 	JL           part
 	TESTB        AL, AL
 	JZ           wholeSet
-	MOVQ         BX, R8
-	VMOVUPS      (R8), Z28
+	MOVQ         SI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z0
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z1
-	VMOVUPS      Z1, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z2
-	VMOVUPS      Z2, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z3
-	VMOVUPS      Z3, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z4
-	VMOVUPS      Z4, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z5
-	VMOVUPS      Z5, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z6
-	VMOVUPS      Z6, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z7
-	VMOVUPS      Z7, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z8
-	VMOVUPS      Z8, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z9
-	VMOVUPS      Z9, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z10
-	VMOVUPS      Z10, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z11
-	VMOVUPS      Z11, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z12
-	VMOVUPS      Z12, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z13
-	VMOVUPS      Z13, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z14
-	VMOVUPS      Z14, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z15
-	VMOVUPS      Z15, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z16
-	VMOVUPS      Z16, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z17
-	VMOVUPS      Z17, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z18
-	VMOVUPS      Z18, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z19
-	VMOVUPS      Z19, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z20
-	VMOVUPS      Z20, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z21
-	VMOVUPS      Z21, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z22
-	VMOVUPS      Z22, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z23
-	VMOVUPS      Z23, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z23, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z24
-	VMOVUPS      Z24, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z24, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z25
-	VMOVUPS      Z25, 64(R8)
-	ADDQ         SI, R8
-	VMOVUPS      (R8), Z28
+	VMOVUPS      Z25, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      (R9), Z28
 	VFMADD213PS  Z28, Z30, Z26
-	VMOVUPS      Z26, (R8)
-	VMOVUPS      64(R8), Z28
+	VMOVUPS      Z26, (R9)
+	VMOVUPS      64(R9), Z28
 	VFMADD213PS  Z28, Z30, Z27
-	VMOVUPS      Z27, 64(R8)
+	VMOVUPS      Z27, 64(R9)
 	VZEROUPPER
 	RET
 
 wholeSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z30, Z0, Z0
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R9)
 	VMULPS  Z30, Z1, Z1
-	VMOVUPS Z1, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z2, Z2
-	VMOVUPS Z2, (R8)
+	VMOVUPS Z2, (R9)
 	VMULPS  Z30, Z3, Z3
-	VMOVUPS Z3, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z4, Z4
-	VMOVUPS Z4, (R8)
+	VMOVUPS Z4, (R9)
 	VMULPS  Z30, Z5, Z5
-	VMOVUPS Z5, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z6, Z6
-	VMOVUPS Z6, (R8)
+	VMOVUPS Z6, (R9)
 	VMULPS  Z30, Z7, Z7
-	VMOVUPS Z7, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z8, Z8
-	VMOVUPS Z8, (R8)
+	VMOVUPS Z8, (R9)
 	VMULPS  Z30, Z9, Z9
-	VMOVUPS Z9, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z10, Z10
-	VMOVUPS Z10, (R8)
+	VMOVUPS Z10, (R9)
 	VMULPS  Z30, Z11, Z11
-	VMOVUPS Z11, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z12, Z12
-	VMOVUPS Z12, (R8)
+	VMOVUPS Z12, (R9)
 	VMULPS  Z30, Z13, Z13
-	VMOVUPS Z13, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z14, Z14
-	VMOVUPS Z14, (R8)
+	VMOVUPS Z14, (R9)
 	VMULPS  Z30, Z15, Z15
-	VMOVUPS Z15, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z16, Z16
-	VMOVUPS Z16, (R8)
+	VMOVUPS Z16, (R9)
 	VMULPS  Z30, Z17, Z17
-	VMOVUPS Z17, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z18, Z18
-	VMOVUPS Z18, (R8)
+	VMOVUPS Z18, (R9)
 	VMULPS  Z30, Z19, Z19
-	VMOVUPS Z19, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z20, Z20
-	VMOVUPS Z20, (R8)
+	VMOVUPS Z20, (R9)
 	VMULPS  Z30, Z21, Z21
-	VMOVUPS Z21, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z21, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z22, Z22
-	VMOVUPS Z22, (R8)
+	VMOVUPS Z22, (R9)
 	VMULPS  Z30, Z23, Z23
-	VMOVUPS Z23, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z23, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z24, Z24
-	VMOVUPS Z24, (R8)
+	VMOVUPS Z24, (R9)
 	VMULPS  Z30, Z25, Z25
-	VMOVUPS Z25, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z25, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z26, Z26
-	VMOVUPS Z26, (R8)
+	VMOVUPS Z26, (R9)
 	VMULPS  Z30, Z27, Z27
-	VMOVUPS Z27, 64(R8)
+	VMOVUPS Z27, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -13309,177 +13393,177 @@ part:
 	KMOVW       DX, K2
 	TESTB       AL, AL
 	JZ          partSet
-	MOVQ        BX, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	MOVQ        SI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z0
-	VMOVUPS     Z0, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z0, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z1
-	VMOVUPS     Z1, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z1, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z2
-	VMOVUPS     Z2, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z2, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z3
-	VMOVUPS     Z3, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z3, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z4
-	VMOVUPS     Z4, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z4, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z5
-	VMOVUPS     Z5, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z5, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z6
-	VMOVUPS     Z6, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z6, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z7
-	VMOVUPS     Z7, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z7, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z8
-	VMOVUPS     Z8, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z8, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z9
-	VMOVUPS     Z9, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z9, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z10
-	VMOVUPS     Z10, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z10, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z11
-	VMOVUPS     Z11, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z11, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z12
-	VMOVUPS     Z12, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z12, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z13
-	VMOVUPS     Z13, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z13, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z14
-	VMOVUPS     Z14, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z14, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z15
-	VMOVUPS     Z15, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z15, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z16
-	VMOVUPS     Z16, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z16, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z17
-	VMOVUPS     Z17, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z17, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z18
-	VMOVUPS     Z18, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z18, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z19
-	VMOVUPS     Z19, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z19, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z20
-	VMOVUPS     Z20, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z20, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z21
-	VMOVUPS     Z21, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z21, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z22
-	VMOVUPS     Z22, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z22, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z23
-	VMOVUPS     Z23, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z23, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z24
-	VMOVUPS     Z24, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z24, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z25
-	VMOVUPS     Z25, K2, 64(R8)
-	ADDQ        SI, R8
-	VMOVUPS.Z   (R8), K1, Z28
+	VMOVUPS     Z25, K2, 64(R9)
+	ADDQ        DI, R9
+	VMOVUPS.Z   (R9), K1, Z28
 	VFMADD213PS Z28, Z30, Z26
-	VMOVUPS     Z26, K1, (R8)
-	VMOVUPS.Z   64(R8), K2, Z28
+	VMOVUPS     Z26, K1, (R9)
+	VMOVUPS.Z   64(R9), K2, Z28
 	VFMADD213PS Z28, Z30, Z27
-	VMOVUPS     Z27, K2, 64(R8)
+	VMOVUPS     Z27, K2, 64(R9)
 	VZEROUPPER
 	RET
 
 partSet:
-	MOVQ    BX, R8
+	MOVQ    SI, R9
 	VMULPS  Z30, Z0, Z0
-	VMOVUPS Z0, K1, (R8)
+	VMOVUPS Z0, K1, (R9)
 	VMULPS  Z30, Z1, Z1
-	VMOVUPS Z1, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z1, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z2, Z2
-	VMOVUPS Z2, K1, (R8)
+	VMOVUPS Z2, K1, (R9)
 	VMULPS  Z30, Z3, Z3
-	VMOVUPS Z3, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z3, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z4, Z4
-	VMOVUPS Z4, K1, (R8)
+	VMOVUPS Z4, K1, (R9)
 	VMULPS  Z30, Z5, Z5
-	VMOVUPS Z5, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z5, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z6, Z6
-	VMOVUPS Z6, K1, (R8)
+	VMOVUPS Z6, K1, (R9)
 	VMULPS  Z30, Z7, Z7
-	VMOVUPS Z7, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z7, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z8, Z8
-	VMOVUPS Z8, K1, (R8)
+	VMOVUPS Z8, K1, (R9)
 	VMULPS  Z30, Z9, Z9
-	VMOVUPS Z9, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z9, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z10, Z10
-	VMOVUPS Z10, K1, (R8)
+	VMOVUPS Z10, K1, (R9)
 	VMULPS  Z30, Z11, Z11
-	VMOVUPS Z11, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z11, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z12, Z12
-	VMOVUPS Z12, K1, (R8)
+	VMOVUPS Z12, K1, (R9)
 	VMULPS  Z30, Z13, Z13
-	VMOVUPS Z13, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z13, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z14, Z14
-	VMOVUPS Z14, K1, (R8)
+	VMOVUPS Z14, K1, (R9)
 	VMULPS  Z30, Z15, Z15
-	VMOVUPS Z15, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z15, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z16, Z16
-	VMOVUPS Z16, K1, (R8)
+	VMOVUPS Z16, K1, (R9)
 	VMULPS  Z30, Z17, Z17
-	VMOVUPS Z17, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z17, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z18, Z18
-	VMOVUPS Z18, K1, (R8)
+	VMOVUPS Z18, K1, (R9)
 	VMULPS  Z30, Z19, Z19
-	VMOVUPS Z19, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z19, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z20, Z20
-	VMOVUPS Z20, K1, (R8)
+	VMOVUPS Z20, K1, (R9)
 	VMULPS  Z30, Z21, Z21
-	VMOVUPS Z21, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z21, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z22, Z22
-	VMOVUPS Z22, K1, (R8)
+	VMOVUPS Z22, K1, (R9)
 	VMULPS  Z30, Z23, Z23
-	VMOVUPS Z23, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z23, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z24, Z24
-	VMOVUPS Z24, K1, (R8)
+	VMOVUPS Z24, K1, (R9)
 	VMULPS  Z30, Z25, Z25
-	VMOVUPS Z25, K2, 64(R8)
-	ADDQ    SI, R8
+	VMOVUPS Z25, K2, 64(R9)
+	ADDQ    DI, R9
 	VMULPS  Z30, Z26, Z26
-	VMOVUPS Z26, K1, (R8)
+	VMOVUPS Z26, K1, (R9)
 	VMULPS  Z30, Z27, Z27
-	VMOVUPS Z27, K2, 64(R8)
+	VMOVUPS Z27, K2, 64(R9)
 	VZEROUPPER
 	RET

@@ -29,12 +29,14 @@ func (g *gen) tiles() {
 
 // tile writes one kernel. A's rows lie kc + aPad elements apart, or, when transposed,
 // its columns aStep elements. The last columns of C may be fewer than two vectors:
-// cols says how many there are, B is zero beyond them.
+// cols says how many there are, B is zero beyond them. Memory at ahead, a cache line
+// for every four k, is fetched into the second cache.
 func (g *gen) tile(name string, rows int, transposed bool) {
-	TEXT(name+g.suffix, 4, "func(k int, a *float32, aStep int, b, c *float32, ldc int, alpha float32, accumulate bool, cols int)")
+	TEXT(name+g.suffix, 4, "func(k int, a *float32, aStep int, b, ahead, c *float32, ldc int, alpha float32, accumulate bool, cols int)")
 	Pragma("noescape")
 	k := Load(Param("k"), GP64())
 	a, b := Load(Param("a"), GP64()), Load(Param("b"), GP64())
+	ahead := Load(Param("ahead"), GP64())
 	c, ldc := Load(Param("c"), GP64()), Load(Param("ldc"), GP64())
 	SHLQ(U8(2), ldc)
 	rowStep, aStep := (kc+aPad)*4, GP64()
@@ -53,8 +55,8 @@ func (g *gen) tile(name string, rows int, transposed bool) {
 	at := GP64()
 	MOVQ(c, at)
 	for range rows {
-		PREFETCHT0(Mem{Base: at})
-		PREFETCHT0(Mem{Base: at, Disp: 2*width - 1})
+		PREFETCHT1(Mem{Base: at})
+		PREFETCHT1(Mem{Base: at, Disp: 2*width - 1})
 		ADDQ(ldc, at)
 	}
 	b0, b1, x := g.vec(), g.vec(), [2]VecVirtual{g.vec(), g.vec()}
@@ -85,6 +87,8 @@ func (g *gen) tile(name string, rows int, transposed bool) {
 	Label("four")
 	CMPQ(k, U32(unroll))
 	JL(LabelRef("one"))
+	PREFETCHT1(Mem{Base: ahead})
+	ADDQ(U32(64), ahead)
 	for u := range unroll {
 		step(u)
 	}
