@@ -158,8 +158,8 @@ func missingForward(s *Schedule) error {
 func checkTransfers(s *Schedule) error {
 	m := s.Microbatches
 	saw := make([]uint16, s.Stages*m)
-	sent := make([][]int, len(newChannels(s).value))
 	free := newChannels(s)
+	sent := make([][]int, free.count())
 	for r, program := range s.Programs {
 		for i, o := range program {
 			cell := &saw[o.Stage*m+o.First]
@@ -241,10 +241,7 @@ func checkChannels(s *Schedule, sent [][]int) error {
 			if !o.Kind.IsRecv() {
 				continue
 			}
-			send := op(o.Stage-1, SendF, o.First)
-			if o.Kind == RecvB {
-				send = op(o.Stage+1, SendB, o.First)
-			}
+			send := sendOf(o)
 			ch := free.index(send)
 			if k := sent[ch][next[ch]]; k != o.First {
 				return wrongOp(s, r, i, "rank %d sends %s before; a channel is received in the order sent",

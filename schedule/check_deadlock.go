@@ -44,7 +44,7 @@ func newDryRun(s *Schedule, transfers, rendezvous bool) *dryRun {
 		joined: make([]int, s.Stages), joinedAt: make([]int, s.Ranks),
 		blocked: make([]bool, s.Ranks),
 	}
-	d.pending = make([][]Op, len(d.free.value))
+	d.pending = make([][]Op, d.free.count())
 	for k := range s.Microbatches {
 		d.inF[k] = true
 	}
@@ -97,13 +97,12 @@ func (d *dryRun) post(r int) {
 			continue
 		}
 		cell := d.cell(o)
-		send := op(o.Stage-1, SendF, o.First)
 		if o.Kind == RecvF {
 			d.posF[cell] = true
 		} else {
 			d.posB[cell] = true
-			send = op(o.Stage+1, SendB, o.First)
 		}
+		send := sendOf(o)
 		ch := &d.pending[d.free.index(send)]
 		if i := slices.Index(*ch, send); i >= 0 {
 			*ch = slices.Delete(*ch, i, i+1)

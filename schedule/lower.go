@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -82,12 +83,30 @@ func (s *Schedule) transfers(o Op) (recv, send Op) {
 }
 
 // SetWindow gives a lowered schedule the smallest window of sends, a power of
-// two, that cannot deadlock even when a send is over only with its receive. Where
-// it matters is when a rank makes many tensors before their receiver wants the first.
+// two, that neither deadlocks nor costs time in unit steps even when a send is over
+// only with its receive. It matters where a rank makes many tensors before their
+// receiver wants the first; each more is a buffer more.
 func SetWindow(s *Schedule) (*Schedule, error) {
 	out := *s
-	for out.Window = 1; out.Window < s.Microbatches && checkDeadlock(&out, true) != nil; out.Window *= 2 {
+	steps := Units()
+	steps.Rendezvous = true
+	makespan := func(window int) float64 {
+		out.Window = window
+		if checkDeadlock(&out, true) != nil {
+			return math.Inf(1)
+		}
+		t, err := Simulate(&out, steps)
+		if err != nil {
+			return math.Inf(1)
+		}
+		return t.Makespan()
 	}
+	least := makespan(s.Microbatches)
+	window := 1
+	for window < s.Microbatches && makespan(window) > least {
+		window *= 2
+	}
+	out.Window = min(window, s.Microbatches)
 	return &out, nil
 }
 

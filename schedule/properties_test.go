@@ -86,6 +86,8 @@ func TestSimulateDependencies(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+		window := lowered.Window
+		lowered.Window = 1 // what Simulate assumes of a schedule that is not lowered
 		withoutReduce := costs
 		withoutReduce.Reduce = nil
 		if a, b := simulate(t, lowered, withoutReduce).Makespan(), timeline.Makespan(); !near2(a, b) {
@@ -93,6 +95,16 @@ func TestSimulateDependencies(t *testing.T) {
 		}
 		if a, b := simulate(t, lowered, costs).Makespan(), timeline.Makespan(); a < b-1e-9 {
 			t.Fatalf("%s: reductions shorten the makespan from %v to %v", name, b, a)
+		}
+		// Rendezvous sends can only be later than buffered ones, and a larger window only sooner.
+		lowered.Window = window
+		buffered := simulate(t, lowered, costs).Makespan()
+		costs.Rendezvous = true
+		met := simulate(t, lowered, costs).Makespan()
+		lowered.Window = s.Microbatches
+		wide := simulate(t, lowered, costs).Makespan()
+		if met < buffered-1e-9 || wide > met+1e-9 {
+			t.Fatalf("%s: makespan %v buffered, %v with rendezvous, %v with rendezvous and any window", name, buffered, met, wide)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Simulate predicts when each op of s runs. It takes compute programs and
@@ -13,21 +14,33 @@ import (
 // is free and its inputs have arrived. The events of RECV are the wait
 // for the tensor, those of SEND the transfer. Time and memory are linear in the ops.
 //
+// With costs whose sends are rendezvous, a transfer also waits until its receive is
+// posted, which a rank does two compute ops ahead.
+//
 // A schedule that cannot run to its end, or a cost that is negative or not
 // finite, is an error.
 func Simulate(s *Schedule, costs Costs) (*Timeline, error) {
 	if err := checkShape(s); err != nil {
 		return nil, err
 	}
+	rendezvous := false
+	if c, ok := costs.(RendezvousCosts); ok {
+		rendezvous = c.RendezvousSends()
+	}
 	ops := s.Ops()
 	if s.Stages > ops/s.Microbatches+1 {
 		return nil, Check(s) // incomplete; and the tables below would not be bounded by the input
 	}
+	if rendezvous && !s.Lowered {
+		return simulateLowered(s, costs)
+	}
 	cells := s.Stages * s.Microbatches
+	numbers := newChannels(s)
 	sim := &simulation{
-		s: s, costs: costs,
+		s: s, costs: costs, rendezvous: rendezvous,
 		inF: make([]float64, cells), inB: make([]float64, cells), done: make([]uint8, cells),
-		free:     newChannels(s),
+		numbers:  numbers,
+		channels: make([]channel, numbers.count()),
 		now:      make([]float64, s.Ranks),
 		pc:       make([]int, s.Ranks),
 		blocked:  make([]bool, s.Ranks),
@@ -37,6 +50,17 @@ func Simulate(s *Schedule, costs Costs) (*Timeline, error) {
 	}
 	for i := range cells {
 		sim.inF[i], sim.inB[i] = notYet, notYet
+	}
+	window := min(s.SendWindow(), s.Microbatches)
+	for i := range sim.channels {
+		sim.channels[i].ends = make([]float64, window)
+	}
+	if rendezvous {
+		sim.posF, sim.posB = make([]float64, cells), make([]float64, cells)
+		for i := range cells {
+			sim.posF[i], sim.posB[i] = notYet, notYet
+		}
+		sim.posted, sim.ahead = make([]int, s.Ranks), make([]int, s.Ranks)
 	}
 	for k := range s.Microbatches {
 		sim.inF[k] = 0
@@ -90,7 +114,8 @@ type simulation struct {
 	costs    Costs
 	inF, inB []float64 // by stage × micro-batches: when F's input, I's gradient is on its rank
 	done     []uint8   // doneF, doneI
-	free     *channels
+	numbers  *channels
+	channels []channel
 	now      []float64
 	pc       []int
 	blocked  []bool
@@ -99,6 +124,28 @@ type simulation struct {
 	arrived  []int // pc of the reduction that a rank waits in
 	events   [][]Event
 	timeline *Timeline
+
+	rendezvous bool
+	posF, posB []float64 // when the receive of a stage's input, gradient was posted
+	posted     []int     // by rank: ops whose receives are posted
+	ahead      []int     // by rank: compute ops between pc and there
+}
+
+// channel is the state of one channel of sends.
+type channel struct {
+	free  float64   // end of the last transfer
+	ends  []float64 // ends of the last window of transfers, by number modulo window
+	sent  int       // sends issued
+	begun int       // of them, those whose receive was posted
+	wait  []waitingSend
+}
+
+// waitingSend is a send whose receive is not posted yet.
+type waitingSend struct {
+	op    Op
+	since float64
+	cost  float64
+	event *Event
 }
 
 // run performs rank r's ops until one has to wait for another rank.
@@ -108,13 +155,22 @@ func (sim *simulation) run(r int) error {
 	for sim.pc[r] < len(program) {
 		o := program[sim.pc[r]]
 		start, end, ok := sim.now[r], 0.0, true
+		if sim.rendezvous {
+			sim.post(r)
+			if o.Kind.IsCompute() {
+				sim.ahead[r]--
+			}
+		}
 		switch {
 		case o.Kind.IsSend():
-			start, end, ok = sim.send(o, start)
-			sim.now[r] = start
+			start, end, ok = sim.send(o, start, &sim.events[r][sim.pc[r]])
+			if ok {
+				sim.now[r] = start
+			}
 		case o.Kind.IsRecv():
-			end, ok = sim.input(o, start)
-			sim.now[r] = end
+			if end, ok = sim.input(o, start); ok {
+				sim.now[r] = end
+			}
 		default:
 			start, ok = sim.input(o, start)
 			if !ok {
@@ -135,6 +191,9 @@ func (sim *simulation) run(r int) error {
 			sim.now[r] = sim.finish(o, end)
 		}
 		if !ok {
+			if sim.rendezvous && o.Kind.IsCompute() {
+				sim.ahead[r]++
+			}
 			sim.blocked[r] = true
 			return nil
 		}
@@ -202,29 +261,112 @@ func (sim *simulation) finish(o Op, end float64) float64 {
 		return end
 	}
 	_, send := s.transfers(o)
-	start, _, _ := sim.send(send, end)
+	start, _, _ := sim.send(send, end, nil)
 	return start
 }
 
-// send starts a transfer at t or when its channel is free.
-func (sim *simulation) send(o Op, t float64) (start, end float64, ok bool) {
+// send issues a send at t, or when the send a window before it is over; ok is false when
+// that is not known yet. event, if any, gets the end when it is not known yet.
+func (sim *simulation) send(o Op, t float64, event *Event) (start, end float64, ok bool) {
 	s := sim.s
+	ch := &sim.channels[sim.numbers.index(o)]
+	start = t
+	if window := len(ch.ends); ch.sent >= window {
+		if ch.begun <= ch.sent-window {
+			return t, t, false
+		}
+		start = max(t, ch.ends[ch.sent%window])
+	}
+	ch.sent++
+	to := o.Stage + 1
+	if o.Kind == SendB {
+		to = o.Stage - 1
+	}
+	cost := sim.costs.Transfer(o, s.RankOf(o.Stage, o.First), s.RankOf(to, o.First))
+	if !(cost >= 0) {
+		return start, math.Inf(1), true // refused by run
+	}
+	ready := start
+	if sim.rendezvous {
+		posted := sim.posF
+		if o.Kind == SendB {
+			posted = sim.posB
+		}
+		at := posted[to*s.Microbatches+o.First]
+		if at == notYet {
+			ch.wait = append(ch.wait, waitingSend{o, start, cost, event})
+			return start, start, true
+		}
+		ready = max(ready, at)
+	}
+	return start, sim.transfer(ch, o, ready, cost), true
+}
+
+// transfer moves what a send carries, from t or when its channel is free, and returns the end.
+func (sim *simulation) transfer(ch *channel, o Op, t, cost float64) float64 {
+	end := max(t, ch.free) + cost
+	ch.free = end
+	ch.ends[ch.begun%len(ch.ends)] = end
+	ch.begun++
 	to, arrivals := o.Stage+1, sim.inF
 	if o.Kind == SendB {
 		to, arrivals = o.Stage-1, sim.inB
 	}
-	peer := s.RankOf(to, o.First)
-	free := sim.free.of(o)
-	start = max(t, *free)
-	cost := sim.costs.Transfer(o, s.RankOf(o.Stage, o.First), peer)
-	if !(cost >= 0) {
-		cost = math.Inf(1) // refused by run
+	arrivals[to*sim.s.Microbatches+o.First] = end
+	sim.wake(sim.s.RankOf(to, o.First))
+	return end
+}
+
+// post posts rank r's receives up to the second compute op from here, and begins the
+// transfers that waited for them.
+func (sim *simulation) post(r int) {
+	program := sim.s.Programs[r]
+	for sim.ahead[r] < 2 && sim.posted[r] < len(program) {
+		o := program[sim.posted[r]]
+		sim.posted[r]++
+		if o.Kind.IsCompute() {
+			sim.ahead[r]++
+		}
+		if !o.Kind.IsRecv() {
+			continue
+		}
+		cell := o.Stage*sim.s.Microbatches + o.First
+		if o.Kind == RecvF {
+			sim.posF[cell] = sim.now[r]
+		} else {
+			sim.posB[cell] = sim.now[r]
+		}
+		send := sendOf(o)
+		ch := &sim.channels[sim.numbers.index(send)]
+		for i, w := range ch.wait {
+			if w.op == send {
+				ch.wait = append(ch.wait[:i], ch.wait[i+1:]...)
+				if end := sim.transfer(ch, send, max(w.since, sim.now[r]), w.cost); w.event != nil {
+					w.event.End = end
+				}
+				sim.wake(sim.s.RankOf(send.Stage, send.First))
+				break
+			}
+		}
 	}
-	end = start + cost
-	*free = end
-	arrivals[to*s.Microbatches+o.First] = end
-	sim.wake(peer)
-	return start, end, true
+}
+
+// simulateLowered simulates a schedule with its transfers and leaves them out of the result.
+func simulateLowered(s *Schedule, costs Costs) (*Timeline, error) {
+	if err := Check(s); err != nil {
+		return nil, err
+	}
+	lowered, err := AddTransfers(s)
+	if err != nil {
+		return nil, err
+	}
+	lowered.Window = s.Microbatches
+	t, err := Simulate(lowered, costs)
+	if err != nil {
+		return nil, err
+	}
+	t.Events = slices.DeleteFunc(t.Events, func(e Event) bool { return e.Op.Kind.IsSend() || e.Op.Kind.IsRecv() })
+	return t, nil
 }
 
 // reduce joins rank r into a stage's reduction, which starts when all ranks
@@ -251,44 +393,3 @@ func (sim *simulation) wake(r int) {
 		sim.ready = append(sim.ready, r)
 	}
 }
-
-// channels holds a number for each channel (sender, receiver, kind, stage).
-type channels struct {
-	s     *Schedule
-	alias []int // direction → first direction with the same two ranks, by direction × stages × kind
-	value []float64
-}
-
-func newChannels(s *Schedule) *channels {
-	c := &channels{s: s, alias: make([]int, len(s.Place)*s.Stages*2), value: make([]float64, len(s.Place)*s.Stages*2)}
-	for d, place := range s.Place {
-		for stage := range s.Stages {
-			for i, other := range []int{stage + 1, stage - 1} {
-				at := (d*s.Stages+stage)*2 + i
-				c.alias[at] = at
-				for e := range d {
-					if other >= 0 && other < s.Stages && s.Place[e][stage] == place[stage] && s.Place[e][other] == place[other] {
-						c.alias[at] = (e*s.Stages+stage)*2 + i
-						break
-					}
-				}
-			}
-		}
-	}
-	return c
-}
-
-// index returns the number of a send's channel.
-func (c *channels) index(send Op) int {
-	d := 0
-	if c.s.Direction != nil {
-		d = int(c.s.Direction[send.First])
-	}
-	at := (d*c.s.Stages + send.Stage) * 2
-	if send.Kind == SendB {
-		at++
-	}
-	return c.alias[at]
-}
-
-func (c *channels) of(send Op) *float64 { return &c.value[c.index(send)] }
