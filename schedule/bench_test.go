@@ -41,3 +41,12 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkLower(b *testing.B) {
+	s := build(b, "1f1b", 64, 512, 0, Policy{Placement: PlaceLagged, Concat: 1})
+	for range b.N {
+		if _, err := Lower(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

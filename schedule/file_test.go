@@ -238,3 +238,28 @@ func exercise(t *testing.T, s *Schedule) {
 		t.Fatalf("a valid schedule cannot be lowered: %v", err)
 	}
 }
+
+func TestReadTellsTheForm(t *testing.T) {
+	s := build(t, "zb-v", 3, 5, 0, Policy{})
+	for _, form := range []Form{FormText, FormJSON, FormCSV} {
+		text, err := Write(s, form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, got, err := Read(text)
+		if err != nil || got != form || !reflect.DeepEqual(back.Programs, s.Programs) {
+			t.Errorf("%s: read as %q: %v", form, got, err)
+		}
+	}
+	if _, form, err := Read([]byte("# mine\n\n" + Format(s))); err != nil || form != FormText {
+		t.Errorf("with a comment first: %q, %v", form, err)
+	}
+	for _, text := range []string{"", "  \n", "# only\n", "{}", "{", "0F0\n", "hello", "\x00\xff"} {
+		if s, form, err := Read([]byte(text)); err == nil && Check(s) == nil {
+			t.Errorf("Read(%q) as %q: no error", text, form)
+		}
+	}
+	if _, err := Write(s, "xml"); err == nil {
+		t.Error("written as xml")
+	}
+}
