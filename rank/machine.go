@@ -17,7 +17,7 @@ type machine struct {
 	sched   *schedule.Schedule
 	me      int // pipeline rank
 	program []schedule.Op
-	horizon []int // receives before horizon[i] are posted before op i
+	pacing  pacing
 
 	arena  *kernels.Arena
 	dev    kernels.Device // nil when dry
@@ -30,9 +30,8 @@ type machine struct {
 	losses kernels.Block // F64, one a micro-batch
 	sums   kernels.Block // F64, the squared gradient norm of each parameter here
 
-	posted   map[int]posted // receives in flight, by program index
-	sending  map[channel]send
-	channels []channel // in order of first use, so that waiting has a fixed order
+	posted  map[int]collectives.Request // receives in flight, by program index
+	sending map[int]send                // sends in flight, by program index
 
 	reduce func(ctx context.Context, st *stage) error
 	record func(op schedule.Op, category string, start, end int64)
@@ -43,37 +42,10 @@ type batcher interface {
 	microbatch(mb int) (tokens, targets []int32, err error)
 }
 
-type posted struct {
-	req collectives.Request
-}
-
-// channel is the way of one stage's outputs or input gradients to a peer. Sends
-// on it are late by one: a SEND waits for the one before.
-type channel struct {
-	peer, stage int
-	kind        schedule.Kind
-}
-
+// send is a message on its way and the memory it leaves.
 type send struct {
-	op    schedule.Op
 	req   collectives.Request
 	block kernels.Block
-}
-
-// horizons says for each op how far ahead receives are posted: all those that the
-// next compute op needs, and those of the compute op after it. So a message
-// can arrive while one op computes, at the price of one more buffer.
-func horizons(program []schedule.Op) []int {
-	out := make([]int, len(program))
-	next, after := len(program), len(program)
-	for i := len(program) - 1; i >= 0; i-- {
-		switch program[i].Kind {
-		case schedule.Forward, schedule.BackwardInput, schedule.BackwardWeight, schedule.Backward:
-			next, after = i, next
-		}
-		out[i] = after
-	}
-	return out
 }
 
 // tag names a message by what is sent: the same on both sides.
@@ -99,14 +71,16 @@ func sendOf(op schedule.Op) schedule.Op {
 
 // step performs the program once.
 func (m *machine) step(ctx context.Context) error {
-	m.posted = map[int]posted{}
-	m.sending = map[channel]send{}
-	m.channels = m.channels[:0]
+	m.posted = map[int]collectives.Request{}
+	m.sending = map[int]send{}
 	before := m.arena.Used()
 	next := 0 // first op whose receive is not yet posted
 	for i, op := range m.program {
-		for ; next < m.horizon[i]; next++ {
-			if k := m.program[next].Kind; k == schedule.RecvF || k == schedule.RecvB {
+		if err := m.complete(ctx, i); err != nil {
+			return m.fail(i, op, err)
+		}
+		for ; next < m.pacing.horizon[i]; next++ {
+			if m.program[next].Kind.IsRecv() {
 				if err := m.post(next); err != nil {
 					return m.fail(i, op, err)
 				}
@@ -116,10 +90,8 @@ func (m *machine) step(ctx context.Context) error {
 			return m.fail(i, op, err)
 		}
 	}
-	for _, ch := range m.channels {
-		if err := m.complete(ctx, ch); err != nil {
-			return fmt.Errorf("rank %d: at the end of the step: %w", m.me, err)
-		}
+	if err := m.complete(ctx, len(m.program)); err != nil {
+		return fmt.Errorf("rank %d: at the end of the step: %w", m.me, err)
 	}
 	if left := m.arena.Used() - before; left != 0 {
 		return fmt.Errorf("rank %d: the step ended with %d bytes still in use: the schedule leaves micro-batches unfinished", m.me, left)
@@ -148,7 +120,7 @@ func (m *machine) post(i int) error {
 		return err
 	}
 	from := m.world(m.sched.RankOf(peer, op.First))
-	m.posted[i] = posted{m.transport.Irecv(from, tag(m.sched.Stages, op), m.dev.Host(to))}
+	m.posted[i] = m.transport.Irecv(from, tag(m.sched.Stages, op), m.dev.Host(to))
 	return nil
 }
 
@@ -170,12 +142,12 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	case schedule.RecvF, schedule.RecvB:
 		category = "wait"
 		if m.transport != nil {
-			err = m.posted[i].req.Wait(ctx)
+			err = m.posted[i].Wait(ctx)
 			delete(m.posted, i)
 		}
 	case schedule.SendF, schedule.SendB:
 		category = "transfer"
-		err = m.send(ctx, st, op)
+		err = m.send(st, i, op)
 	case schedule.ReduceGrad:
 		category = "reduce"
 		if m.reduce != nil {
@@ -268,15 +240,15 @@ func (m *machine) backward(st *stage, op schedule.Op) error {
 }
 
 // send starts sending what the op before it computed.
-func (m *machine) send(ctx context.Context, st *stage, op schedule.Op) error {
+func (m *machine) send(st *stage, i int, op schedule.Op) error {
 	f := st.frame(op.First)
-	ch := channel{stage: op.Stage, kind: op.Kind}
+	var peer int
 	var block kernels.Block
 	if op.Kind == schedule.SendF {
-		ch.peer = m.sched.RankOf(op.Stage+1, op.First)
+		peer = op.Stage + 1
 		block, f.out = f.out, kernels.Block{}
 	} else {
-		ch.peer = m.sched.RankOf(op.Stage-1, op.First)
+		peer = op.Stage - 1
 		block, f.dx = f.dx, kernels.Block{}
 		if st.fused[op.First] {
 			delete(st.frames, op.First)
@@ -285,40 +257,34 @@ func (m *machine) send(ctx context.Context, st *stage, op schedule.Op) error {
 	if block.Empty() {
 		return fmt.Errorf("nothing was computed to send")
 	}
-	if err := m.complete(ctx, ch); err != nil {
-		return err
-	}
-	s := send{op: op, block: block}
+	s := send{block: block}
 	if m.transport != nil {
-		s.req = m.transport.Isend(m.world(ch.peer), tag(m.sched.Stages, op), m.dev.Host(block.Buffer))
+		to := m.world(m.sched.RankOf(peer, op.First))
+		s.req = m.transport.Isend(to, tag(m.sched.Stages, op), m.dev.Host(block.Buffer))
 	}
-	if _, ok := m.sending[ch]; !ok {
-		m.channels = append(m.channels, ch)
-	}
-	m.sending[ch] = s
+	m.sending[i] = s
 	return nil
 }
 
-// complete waits for the last send of a channel and frees its buffer.
-func (m *machine) complete(ctx context.Context, ch channel) error {
-	s, ok := m.sending[ch]
-	if !ok || s.block.Empty() {
-		return nil
-	}
-	if s.req != nil {
-		if err := s.req.Wait(ctx); err != nil {
-			return fmt.Errorf("%s: %w", s.op, err)
+// complete waits for the sends that the pacing wants complete before op i and
+// frees their buffers.
+func (m *machine) complete(ctx context.Context, i int) error {
+	for _, k := range m.pacing.release[i] {
+		s := m.sending[k]
+		if s.req != nil {
+			if err := s.req.Wait(ctx); err != nil {
+				return fmt.Errorf("waiting for op %d (%s): %w", k, m.program[k], err)
+			}
 		}
+		m.arena.Free(s.block)
+		delete(m.sending, k)
 	}
-	m.arena.Free(s.block)
-	m.sending[ch] = send{}
 	return nil
 }
 
 // newStages makes the stages that the program of pipeline rank me names.
 func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) map[int]*stage {
 	sched, program, layers, shape := w.Schedule, w.Schedule.Programs[me], w.Model.Layers, w.Shape
-	starts, _ := paramStarts(layers)
 	stages := map[int]*stage{}
 	for _, op := range program {
 		if stages[op.Stage] != nil {
@@ -332,7 +298,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ker
 			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),
 			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{},
 		}
-		st.params, st.decayed, st.elements = flatten(layers, r.First, r.End, starts)
+		st.params = model.NewLayout(w.Model.ParamsOf(r))
 		for _, l := range st.layers {
 			st.slotsTmp = append(st.slotsTmp, make([]kernels.Buffer, len(l.Slots())))
 			for p := range st.scratch {

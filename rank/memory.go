@@ -25,7 +25,7 @@ type Work struct {
 	Model    *model.Model
 	Cut      []model.Range // layers of each stage
 	Shape    model.Shape   // of one micro-batch
-	Moments  int           // optimizer buffers a parameter: 2 for AdamW, 1 for momentum, 0
+	Optim    model.Optimizer
 }
 
 // PlanMemory performs one step of a rank on a dry arena.
@@ -51,7 +51,7 @@ func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ke
 		return nil, fmt.Errorf("schedule %s is not lowered: it has no transfers", w.Schedule.Name)
 	}
 	program := w.Schedule.Programs[me]
-	m := &machine{sched: w.Schedule, me: me, program: program, horizon: horizons(program), arena: arena, dev: dev}
+	m := &machine{sched: w.Schedule, me: me, program: program, pacing: pace(w.Schedule)[me], arena: arena, dev: dev}
 	m.stages = newStages(w, me, arena, dev, ops)
 	params := 0
 	for _, i := range m.order() {
@@ -59,25 +59,21 @@ func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ke
 		var err error
 		alloc := func(category string) (b kernels.Block) {
 			if err == nil {
-				b, err = arena.Alloc(st.elements*4, category)
+				b, err = arena.Alloc(st.params.Len*4, category)
 			}
 			return b
 		}
 		st.weights, st.grads = alloc(catWeights), alloc(catGradients)
-		for k := range w.Moments {
-			st.moments[k] = alloc(catOptimizer)
+		for range w.Optim.States() {
+			st.states = append(st.states, alloc(catOptimizer))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: stage %d: %w", me, i, err)
 		}
-		for _, places := range st.params {
-			params += len(places)
-			var ws, gs []kernels.Buffer
-			for _, p := range places {
-				ws = append(ws, st.weights.As(kernels.F32).Slice(p.off, p.Len()))
-				gs = append(gs, st.grads.As(kernels.F32).Slice(p.off, p.Len()))
-			}
-			st.wBuf, st.gBuf = append(st.wBuf, ws), append(st.gBuf, gs)
+		params = max(params, len(st.params.Params))
+		for l := w.Cut[i].First; l < w.Cut[i].End; l++ {
+			st.wBuf = append(st.wBuf, st.params.Views(st.weights.As(kernels.F32), l))
+			st.gBuf = append(st.gBuf, st.params.Views(st.grads.As(kernels.F32), l))
 		}
 	}
 	var err error

@@ -31,7 +31,12 @@ type Config struct {
 	OnStart func(done int) error
 	// OnStep is called on every rank after each step.
 	OnStep func(StepInfo) error
+	// BeforeSave is called on every rank before a checkpoint: what was written of
+	// the steps it covers must reach the disk first.
+	BeforeSave func() error
 }
+
+func (c Config) warn(text string) { c.Log.Warn().Msg(text) }
 
 // StepInfo is what a step's line of metrics and the progress line show.
 type StepInfo struct {
@@ -87,7 +92,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	defer tr.Close()
 	rep := &Report{Tokens: c.Spec.Train.Batch * c.Spec.Model.Seq, Final: -1}
 	if c.Resume {
-		if rep.Start, err = tr.Load(ctx, c.Dir, -1, func(s string) { c.Log.Warn().Msg("checkpoint skipped: " + s) }); err != nil {
+		if rep.Start, err = tr.Load(ctx, c.Dir, -1, c.warn); err != nil {
 			return nil, err
 		}
 		c.Log.Info().Int("step", rep.Start).Msg("resumed")
@@ -239,7 +244,12 @@ func (tr *Trainer) pipelineRank(world int) (int, bool) {
 
 func (tr *Trainer) save(ctx context.Context, c Config, step int, rep *Report) error {
 	start := time.Now()
-	if err := tr.Save(ctx, c.Dir, step, c.Program); err != nil {
+	if c.BeforeSave != nil {
+		if err := c.BeforeSave(); err != nil {
+			return err
+		}
+	}
+	if err := tr.Save(ctx, c.Dir, step, c.Program, c.warn); err != nil {
 		return err
 	}
 	rep.Final = step

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"unsafe"
 
 	"github.com/pipetrain/pipetrain/checkpoint"
@@ -19,14 +20,6 @@ import (
 // checkpointsDir is the folder of checkpoints within a run folder.
 func checkpointsDir(run string) string { return filepath.Join(run, "checkpoints") }
 
-// momentNames are the suffixes of the optimizer's tensors, as PyTorch calls the state.
-func (tr *Trainer) momentNames() []string {
-	if tr.spec.Optimizer.Kind == "adamw" {
-		return []string{"exp_avg", "exp_avg_sq"}
-	}
-	return []string{"momentum_buffer"}[:tr.work.Moments]
-}
-
 // savedPart is one tensor of the safetensors files: a parameter, or the rows of
 // a joined one, with its place in a stage's flat buffers.
 type savedPart struct {
@@ -36,16 +29,17 @@ type savedPart struct {
 	n     int64
 }
 
-func savedParts(p paramPlace, owner model.Param) []savedPart {
+// savedParts lists the tensors of a parameter at an offset; owner, the first
+// copy of a tie, has the names.
+func savedParts(p, owner model.Param, off int64) []savedPart {
 	if len(p.Parts) == 0 {
 		shape := []int{p.Rows, p.Cols}
 		if p.Vector {
 			shape = []int{p.Cols}
 		}
-		return []savedPart{{owner.Name, shape, p.off, p.Len()}}
+		return []savedPart{{owner.Name, shape, off, p.Len()}}
 	}
 	var parts []savedPart
-	off := p.off
 	for i, part := range p.Parts {
 		n := int64(part.Rows) * int64(p.Cols)
 		parts = append(parts, savedPart{owner.Parts[i].Name, []int{part.Rows, p.Cols}, off, n})
@@ -61,13 +55,10 @@ func (tr *Trainer) each(f func(st *stage, part savedPart, owned bool) error) err
 	for _, i := range tr.m.order() {
 		st := tr.m.stages[i]
 		first := tr.work.Schedule.Holders(i)[0] == tr.m.me
-		for _, places := range st.params {
-			for _, p := range places {
-				ref := refs[p.index]
-				for _, part := range savedParts(p, refs[ref.Owner].Param) {
-					if err := f(st, part, first && ref.Owned()); err != nil {
-						return err
-					}
+		for k, p := range st.params.Params {
+			for _, part := range savedParts(p.Param, refs[p.Owner].Param, st.params.Offsets[k]) {
+				if err := f(st, part, first && p.Owned()); err != nil {
+					return err
 				}
 			}
 		}
@@ -76,16 +67,16 @@ func (tr *Trainer) each(f func(st *stage, part savedPart, owned bool) error) err
 }
 
 // Save writes a checkpoint of the state after `step` steps, all ranks together.
-func (tr *Trainer) Save(ctx context.Context, dir string, step int, program string) error {
+func (tr *Trainer) Save(ctx context.Context, dir string, step int, program string, warn func(string)) error {
 	var weights, state []checkpoint.Tensor
-	moments := tr.momentNames()
+	states := tr.work.Optim.States()
 	err := tr.each(func(st *stage, part savedPart, owned bool) error {
 		if !owned || tr.place.Replica != 0 {
 			return nil
 		}
 		weights = append(weights, checkpoint.Tensor{Name: part.name, DType: "F32", Shape: part.shape, Bytes: tr.hostCopy(st.weights, part)})
-		for k, name := range moments {
-			state = append(state, checkpoint.Tensor{Name: part.name + "." + name, DType: "F32", Shape: part.shape, Bytes: tr.hostCopy(st.moments[k], part)})
+		for k, name := range states {
+			state = append(state, checkpoint.Tensor{Name: part.name + "." + name, DType: "F32", Shape: part.shape, Bytes: tr.hostCopy(st.states[k], part)})
 		}
 		return nil
 	})
@@ -107,6 +98,10 @@ func (tr *Trainer) Save(ctx context.Context, dir string, step int, program strin
 		Job: tr.spec.Name, Seed: tr.spec.Seed, Config: append(config, '\n'), Program: program,
 		DataPosition: int64(step) * int64(tr.spec.Train.Batch),
 	})
+	if errors.Is(err, checkpoint.ErrPrune) { // saved all the same
+		warn(err.Error())
+		return nil
+	}
 	if failed := (*checkpoint.SaveError)(nil); errors.As(err, &failed) {
 		return exitcode.With(exitcode.Environment, err)
 	}
@@ -132,6 +127,13 @@ func (tr *Trainer) Load(ctx context.Context, dir string, step int, warn func(str
 	var first *checkpoint.Checkpoint
 	var failure string
 	if tr.world.Rank() == 0 {
+		gone, err := checkpoint.Clean(checkpointsDir(dir))
+		for _, name := range gone {
+			warn("left by a run that was killed, removed: " + name)
+		}
+		if err != nil {
+			warn(err.Error())
+		}
 		want := checkpoint.Want{}
 		if step >= 0 {
 			want = checkpoint.AtStep(step)
@@ -175,14 +177,14 @@ func (tr *Trainer) Load(ctx context.Context, dir string, step int, warn func(str
 }
 
 func (tr *Trainer) restore(c *checkpoint.Checkpoint) error {
-	moments := tr.momentNames()
+	states := tr.work.Optim.States()
 	return tr.each(func(st *stage, part savedPart, _ bool) error {
 		put := func(b kernels.Block, name string, read func(string) ([]float32, []int, error)) error {
 			x, shape, err := read(name)
 			if err != nil {
 				return err
 			}
-			if int64(len(x)) != part.n {
+			if !slices.Equal(shape, part.shape) {
 				return fmt.Errorf("checkpoint: %s has shape %v, the job's model wants %v: the checkpoint is of another model", name, shape, part.shape)
 			}
 			tr.dev.CopyIn(b.As(kernels.F32).Slice(part.off, part.n), float32Bytes(x))
@@ -191,8 +193,8 @@ func (tr *Trainer) restore(c *checkpoint.Checkpoint) error {
 		if err := put(st.weights, part.name, c.Tensor); err != nil {
 			return err
 		}
-		for k, name := range moments {
-			if err := put(st.moments[k], part.name+"."+name, c.OptimizerTensor); err != nil {
+		for k, name := range states {
+			if err := put(st.states[k], part.name+"."+name, c.OptimizerTensor); err != nil {
 				return err
 			}
 		}

@@ -21,12 +21,10 @@ type stage struct {
 	dev   kernels.Device // computes; nil when dry
 	ops   kernels.Ops    // asked for scratch sizes, dry or not
 
-	params   [][]paramPlace // [layer][param]
-	decayed  int64          // elements of the flat buffers with weight decay
-	elements int64
-	weights  kernels.Block
-	grads    kernels.Block
-	moments  [2]kernels.Block // Adam's m and v, or the momentum and nothing
+	params  *model.Layout // of the flat buffers
+	weights kernels.Block
+	grads   kernels.Block
+	states  []kernels.Block // the optimizer's
 
 	wBuf, gBuf [][]kernels.Buffer // [layer][param], views of the flat buffers
 

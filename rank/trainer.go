@@ -57,15 +57,8 @@ func WorkOf(spec *jobs.Spec) (Work, error) {
 	if err != nil {
 		return Work{}, err
 	}
-	w := Work{Schedule: s, Model: mdl, Cut: cut,
-		Shape: model.Shape{Batch: spec.Train.Batch / (spec.Parallel.Replicas * s.Microbatches), Seq: spec.Model.Seq}}
-	switch {
-	case spec.Optimizer.Kind == "adamw":
-		w.Moments = 2
-	case spec.Optimizer.Momentum != 0:
-		w.Moments = 1
-	}
-	return w, nil
+	return Work{Schedule: s, Model: mdl, Cut: cut, Optim: ruleOf(spec.Optimizer),
+		Shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq}}, nil
 }
 
 // New plans the rank's memory, allocates it and initialises the parameters. All
@@ -112,7 +105,7 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 		return nil, err
 	}
 	tr.u.tokens = tokens
-	tr.u.opt = newOptimizer(spec)
+	tr.u.opt = optimizer{rule: w.Optim, lr: rateOf(spec), clip: spec.Optimizer.Clip}
 	tr.initialise()
 	if tr.offset, err = clockOffset(ctx, t); err != nil {
 		return nil, fmt.Errorf("comparing clocks: %w", err)
@@ -164,7 +157,7 @@ func (tr *Trainer) connect(t collectives.Transport) error {
 	var owners []int
 	for _, p := range tr.work.Model.Params() {
 		stage := slices.IndexFunc(tr.work.Cut, func(r model.Range) bool { return p.Layer >= r.First && p.Layer < r.End })
-		u.params = append(u.params, paramInfo{name: p.Name, layer: tr.work.Model.Layers[p.Layer].Name(), stage: stage, copy: !p.Owned()})
+		u.params = append(u.params, paramInfo{name: p.Name, layer: tr.work.Model.Layers[p.Layer].Name(), stage: stage})
 		if p.Tie == "" {
 			continue
 		}
@@ -209,36 +202,29 @@ func (tr *Trainer) connect(t collectives.Transport) error {
 
 // initialise gives the parameters their first values, from the seed alone.
 func (tr *Trainer) initialise() {
-	refs := tr.work.Model.Params()
 	for _, i := range tr.m.order() {
 		st := tr.m.stages[i]
-		for j, places := range st.params {
-			for k, p := range places {
-				host := make([]float32, p.Len())
-				model.Initialise(host, p.Param, tr.spec.Seed, refs[p.index].Owner)
-				tr.dev.CopyIn(st.wBuf[j][k], float32Bytes(host))
-			}
+		for k, p := range st.params.Params {
+			host := make([]float32, p.Len())
+			model.Initialise(host, p.Param, tr.spec.Seed, p.Owner)
+			tr.dev.CopyIn(st.params.View(st.weights.As(kernels.F32), k), float32Bytes(host))
 		}
 		// Alloc gave zeroed memory, but padding and gradients must stay zero whatever a device does.
 		tr.dev.Zero(st.grads.Buffer)
-		for _, b := range st.moments {
-			if !b.Empty() {
-				tr.dev.Zero(b.Buffer)
-			}
+		for _, b := range st.states {
+			tr.dev.Zero(b.Buffer)
 		}
 	}
 }
 
-func newOptimizer(spec *jobs.Spec) optimizer {
+// ruleOf and rateOf are the optimizer of a job in the model room's terms.
+func ruleOf(o jobs.Optimizer) model.Optimizer {
+	return model.Optimizer{Kind: o.Kind, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Momentum: o.Momentum, WeightDecay: o.WeightDecay}
+}
+
+func rateOf(spec *jobs.Spec) model.LRSchedule {
 	o := spec.Optimizer
-	lr := model.LRSchedule{Base: o.LR, Min: o.MinLR, Warmup: o.Warmup, Steps: spec.Train.Steps, Decay: o.Decay}
-	opt := optimizer{decay: float32(o.WeightDecay), lr: lr.At, clip: o.Clip}
-	if o.Kind == "sgd" {
-		opt.sgd = &kernels.SGD{Momentum: float32(o.Momentum)}
-	} else {
-		opt.adamw = &kernels.AdamW{Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps)}
-	}
-	return opt
+	return model.LRSchedule{Base: o.LR, Min: o.MinLR, Warmup: o.Warmup, Steps: spec.Train.Steps, Decay: o.Decay}
 }
 
 // StepResult is what every rank knows after a step.
@@ -263,7 +249,7 @@ func (tr *Trainer) Step(ctx context.Context, step int, stop bool) (StepResult, e
 		return StepResult{}, err
 	}
 	span := tr.span()
-	lr := tr.u.opt.lr(tr.u.opt.step + 1)
+	lr := tr.u.opt.lr.At(tr.u.opt.step + 1)
 	r, err := tr.u.finish(ctx, span, stop)
 	end := now()
 	if err != nil {

@@ -24,7 +24,7 @@ type update struct {
 	world    *collectives.Comm
 	replicas int
 	replica  int
-	params   []paramInfo // of the whole model
+	params   []paramInfo // of the whole model, in global order
 	ties     []tie
 	opt      optimizer
 	tokens   int // of a global batch
@@ -36,7 +36,6 @@ type paramInfo struct {
 	name  string
 	layer string
 	stage int
-	copy  bool // a tied parameter's second and later copies: not counted
 }
 
 // tie is one set of parameters that share their values, seen from this rank.
@@ -71,34 +70,24 @@ func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult
 			return stepResult{}, fmt.Errorf("adding the gradients of tied parameters: %w", err)
 		}
 	}
-	nParams, mbs := len(u.params), m.sched.Microbatches
+	mbs := m.sched.Microbatches
 	v := u.vector
 	clear(v)
-	losses := nParams
+	losses := len(u.params)
 	ranks := losses + u.replicas*mbs
 
-	sums := m.sums.As(kernels.F64)
-	k := int64(0)
 	for _, i := range m.order() {
-		for j, places := range m.stages[i].params {
-			for p := range places {
-				m.dev.SumSquares(sums.Slice(k, 1), m.stages[i].gBuf[j][p])
-				k++
-			}
+		// A stage that several ranks hold (replicas, bidirectional schedules) is counted by the first.
+		if u.replica != 0 || m.sched.Holders(i)[0] != m.me {
+			continue
 		}
-	}
-	host := make([]float64, k)
-	m.dev.CopyOut(float64Bytes(host), sums.Slice(0, k))
-	k = 0
-	for _, i := range m.order() {
-		for _, places := range m.stages[i].params {
-			for _, p := range places {
-				// A stage that several ranks hold (bidirectional schedules) is counted by the first.
-				if u.replica == 0 && !u.params[p.index].copy && m.sched.Place[0][i] == m.me {
-					v[p.index] = host[k]
-				}
-				k++
-			}
+		st := m.stages[i]
+		sums := m.sums.As(kernels.F64).Slice(0, int64(len(st.params.Params)))
+		st.params.SumSquares(m.dev, sums, st.grads.As(kernels.F32))
+		host := make([]float64, sums.Len)
+		m.dev.CopyOut(float64Bytes(host), sums)
+		for k, p := range st.params.Params {
+			v[p.Index] = host[k]
 		}
 	}
 	if last := m.stages[m.sched.Stages-1]; last != nil {
@@ -124,10 +113,7 @@ func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult
 		r.loss += x
 	}
 	r.loss /= float64(u.tokens)
-	for _, x := range v[:nParams] {
-		r.gradNorm += x
-	}
-	r.gradNorm = math.Sqrt(r.gradNorm)
+	r.gradNorm = model.GlobalNorm(v[:losses])
 	first, last := math.Inf(1), math.Inf(-1)
 	for i := ranks; i < len(v); i += perRank {
 		first, last = min(first, v[i]), max(last, v[i+1])
@@ -204,46 +190,24 @@ func allReduce(ctx context.Context, dev kernels.Device, c *collectives.Comm, g k
 
 // optimizer is the update rule with its schedule of the learning rate.
 type optimizer struct {
-	adamw *kernels.AdamW // one of the two is set; LR, Step, GradScale are filled in each step
-	sgd   *kernels.SGD
-	decay float32
-	lr    func(step int) float64
-	clip  float64
-	step  int // steps done
+	rule model.Optimizer
+	lr   model.LRSchedule
+	clip float64
+	step int // steps done
 }
 
 // apply updates the weights of every stage and clears the gradients.
 func (o *optimizer) apply(m *machine, norm float64) {
 	scale := model.ClipScale(norm, o.clip)
 	o.step++
-	lr := float32(o.lr(o.step))
+	lr := o.lr.At(o.step)
 	for _, i := range m.order() {
 		st := m.stages[i]
-		w, g := st.weights.As(kernels.F32), st.grads.As(kernels.F32)
-		for _, r := range [2]struct {
-			from, to int64
-			decay    float32
-		}{{0, st.decayed, o.decay}, {st.decayed, st.elements, 0}} {
-			n := r.to - r.from
-			if n == 0 {
-				continue
-			}
-			part := func(b kernels.Block) kernels.Buffer {
-				if b.Empty() {
-					return kernels.Buffer{}
-				}
-				return b.As(kernels.F32).Slice(r.from, n)
-			}
-			if o.adamw != nil {
-				p := *o.adamw
-				p.LR, p.WeightDecay, p.Step, p.GradScale = lr, r.decay, o.step, scale
-				m.dev.StepAdamW(w.Slice(r.from, n), g.Slice(r.from, n), part(st.moments[0]), part(st.moments[1]), p)
-			} else {
-				p := *o.sgd
-				p.LR, p.WeightDecay, p.GradScale = lr, r.decay, scale
-				m.dev.StepSGD(w.Slice(r.from, n), g.Slice(r.from, n), part(st.moments[0]), p)
-			}
+		var states []kernels.Buffer
+		for _, b := range st.states {
+			states = append(states, b.As(kernels.F32))
 		}
+		o.rule.Update(m.dev, st.params, st.weights.As(kernels.F32), st.grads.As(kernels.F32), states, o.step, lr, scale)
 		m.dev.Zero(st.grads.Buffer)
 	}
 }

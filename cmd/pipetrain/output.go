@@ -66,6 +66,17 @@ func (o *output) step(s rank.StepInfo) error {
 	return nil
 }
 
+// sync brings the metrics to the disk.
+func (o *output) sync() error {
+	if o.metrics == nil {
+		return nil
+	}
+	if err := o.metrics.Sync(); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	return nil
+}
+
 func (o *output) close() {
 	if o.progress != nil {
 		o.progress.Close()

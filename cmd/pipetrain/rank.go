@@ -201,8 +201,9 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 	rep, err := rank.Run(ctx, rank.Config{
 		Spec: p.spec, Transport: p.transport, Device: p.device, Data: p.source,
 		Dir: p.folder.Path, Resume: p.o.resume, Program: strings.TrimSpace("pipetrain " + version + " " + commit), Log: p.log,
-		StopAsked: p.stop.Load,
-		OnStart:   out.start,
+		StopAsked:  p.stop.Load,
+		OnStart:    out.start,
+		BeforeSave: out.sync,
 		OnStep: func(s rank.StepInfo) error {
 			p.step = s.Step
 			p.child.Step(int64(s.Step))
