@@ -17,10 +17,6 @@ type memory struct {
 	live map[uintptr][]byte
 }
 
-// hugeFrom is the size from which a mapping asks for huge pages. Products walk
-// down columns of large matrices, where 4 KiB pages cost a TLB miss per row.
-const hugeFrom = 2 << 20
-
 // Alloc returns zeroed memory, page-aligned.
 func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
 	if bytes < 0 || int64(int(bytes)) != bytes {
@@ -33,9 +29,7 @@ func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
 	if err != nil {
 		return kernels.Buffer{}, fmt.Errorf("cpu: alloc of %d bytes: mmap: %w", bytes, err)
 	}
-	if bytes >= hugeFrom {
-		_ = unix.Madvise(m, unix.MADV_HUGEPAGE) // a wish: kernels without it say EINVAL
-	}
+	wishHugePages(m)
 	addr := uintptr(unsafe.Pointer(unsafe.SliceData(m)))
 	d.mem.mu.Lock()
 	defer d.mem.mu.Unlock()
