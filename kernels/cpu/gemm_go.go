@@ -6,7 +6,7 @@ import "unsafe"
 // compiler has for floats on amd64.
 var goGemm = gemmKernel{mr: 2, nr: 4, kc: tileKC, mc: 128, nc: 1024, tile: tileGo, transpose: transposeGo}
 
-func tileGo(rows, cols, k int, a unsafe.Pointer, aStep int, b, _, c unsafe.Pointer, ldc int, alpha float32, accumulate bool) {
+func tileGo(rows, cols, k int, a unsafe.Pointer, aStep int, b unsafe.Pointer, _ uintptr, c unsafe.Pointer, ldc int, alpha float32, accumulate bool) {
 	const ld = tileKC + aPad
 	var s [2][4]float32
 	vb := unsafe.Slice((*float32)(b), k*4)

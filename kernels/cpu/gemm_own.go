@@ -14,8 +14,9 @@ type gemmKernel struct {
 	// a[i·(tileKC+aPad) + k], or a[k·aStep + i] when aStep is not 0; the element (k, j)
 	// of B is b[k·nr + j], zero beyond cols. Each element of C is one chain of
 	// multiply-adds in order of k, whatever the tile. The tile fetches the 4·k
-	// elements at ahead into the second cache; that address need not be valid.
-	tile func(rows, cols, k int, a unsafe.Pointer, aStep int, b, ahead, c unsafe.Pointer, ldc int, alpha float32, accumulate bool)
+	// elements at ahead into the second cache; that is an address and no
+	// pointer, for it may lie outside.
+	tile func(rows, cols, k int, a unsafe.Pointer, aStep int, b unsafe.Pointer, ahead uintptr, c unsafe.Pointer, ldc int, alpha float32, accumulate bool)
 	// transpose writes dst[k·nr + j] = src[j·ld + k] for j < cols, zero up to nr.
 	transpose func(dst, src unsafe.Pointer, ld, cols, k, nr int)
 }
@@ -63,13 +64,13 @@ func (g *gemmKernel) block(w *workerScratch, p *product, b []float32, panel, pc,
 		for jr := 0; jr < nc; jr += g.nr {
 			bp := unsafe.Pointer(&b[jr/g.nr*panel])
 			// While tiles pass over this panel of B they fetch the next, a part each.
-			next := bp
+			next := uintptr(bp)
 			if jr+g.nr < nc {
-				next = floats(bp, panel)
+				next += uintptr(panel * 4)
 			}
 			for ir := 0; ir < mc; ir += g.mr {
 				c := floats(p.c, (ic+ir)*p.ldc+jc+jr)
-				g.tile(min(g.mr, mc-ir), min(g.nr, nc-jr), kc, floats(a, ir/g.mr*tile), aStep, bp, floats(next, ir/g.mr%8*4*kc), c, p.ldc, p.alpha, accumulate)
+				g.tile(min(g.mr, mc-ir), min(g.nr, nc-jr), kc, floats(a, ir/g.mr*tile), aStep, bp, next+uintptr(ir/g.mr%8*4*kc*4), c, p.ldc, p.alpha, accumulate)
 			}
 		}
 	}

@@ -72,37 +72,37 @@ func sgdPlainAVX2(w []float32, g []float32, p *float32)
 func transpose8AVX2(dst *float32, src *float32, ld int, nr int, blocks int)
 
 //go:noescape
-func tile1AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile1AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT1AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT1AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile2AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile2AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT2AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT2AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile3AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile3AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT3AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT3AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile4AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile4AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT4AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT4AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile5AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile5AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT5AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT5AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile6AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile6AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT6AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT6AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)

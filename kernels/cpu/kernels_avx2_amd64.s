@@ -2437,7 +2437,7 @@ done:
 	VZEROUPPER
 	RET
 
-// func tile1AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile1AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tile1AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -2563,7 +2563,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT1AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT1AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tileT1AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -2694,7 +2694,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile2AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile2AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tile2AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -2864,7 +2864,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT2AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT2AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tileT2AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3039,7 +3039,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile3AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile3AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tile3AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3253,7 +3253,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT3AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT3AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tileT3AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3472,7 +3472,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile4AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile4AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tile4AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3730,7 +3730,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT4AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT4AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tileT4AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3993,7 +3993,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile5AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile5AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tile5AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -4295,7 +4295,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT5AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT5AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tileT5AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -4602,7 +4602,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile6AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile6AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tile6AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -4948,7 +4948,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT6AVX2(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT6AVX2(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·tileT6AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX

@@ -69,85 +69,85 @@ func sgdAVX512(w []float32, g []float32, b []float32, p *float32)
 func sgdPlainAVX512(w []float32, g []float32, p *float32)
 
 //go:noescape
-func tile1AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile1AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT1AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT1AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile2AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile2AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT2AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT2AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile3AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile3AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT3AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT3AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile4AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile4AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT4AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT4AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile5AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile5AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT5AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT5AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile6AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile6AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT6AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT6AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile7AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile7AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT7AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT7AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile8AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile8AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT8AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT8AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile9AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile9AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT9AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT9AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile10AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile10AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT10AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT10AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile11AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile11AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT11AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT11AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile12AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile12AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT12AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT12AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile13AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile13AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT13AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT13AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tile14AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tile14AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 //go:noescape
-func tileT14AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+func tileT14AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)

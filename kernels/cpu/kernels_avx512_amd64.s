@@ -2298,7 +2298,7 @@ done:
 	VZEROUPPER
 	RET
 
-// func tile1AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile1AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile1AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -2412,7 +2412,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT1AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT1AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT1AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -2531,7 +2531,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile2AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile2AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile2AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -2689,7 +2689,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT2AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT2AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT2AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -2852,7 +2852,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile3AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile3AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile3AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3054,7 +3054,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT3AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT3AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT3AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3261,7 +3261,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile4AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile4AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile4AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3507,7 +3507,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT4AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT4AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT4AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -3758,7 +3758,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile5AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile5AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile5AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -4048,7 +4048,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT5AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT5AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT5AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -4343,7 +4343,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile6AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile6AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile6AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -4677,7 +4677,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT6AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT6AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT6AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -5016,7 +5016,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile7AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile7AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile7AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -5394,7 +5394,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT7AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT7AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT7AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -5777,7 +5777,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile8AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile8AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile8AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -6199,7 +6199,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT8AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT8AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT8AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -6626,7 +6626,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile9AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile9AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile9AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -7092,7 +7092,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT9AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT9AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT9AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -7563,7 +7563,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile10AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile10AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile10AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -8073,7 +8073,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT10AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT10AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT10AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -8588,7 +8588,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile11AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile11AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile11AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -9142,7 +9142,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT11AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT11AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT11AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -9701,7 +9701,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile12AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile12AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile12AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -10299,7 +10299,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT12AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT12AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT12AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -10902,7 +10902,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile13AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile13AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile13AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -11544,7 +11544,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT13AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT13AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT13AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -12191,7 +12191,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tile14AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tile14AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tile14AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
@@ -12877,7 +12877,7 @@ partSet:
 	VZEROUPPER
 	RET
 
-// func tileT14AVX512(k int, a *float32, aStep int, b *float32, ahead *float32, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+// func tileT14AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·tileT14AVX512(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX

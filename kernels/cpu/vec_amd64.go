@@ -79,7 +79,7 @@ var avx2Kernels = vecKernels{
 }
 
 // tileFunc is one generated kernel; its rows are in its name.
-type tileFunc func(k int, a *float32, aStep int, b, ahead, c *float32, ldc int, alpha float32, accumulate bool, cols int)
+type tileFunc func(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)
 
 var (
 	tilesAVX512 = [...]tileFunc{nil, tile1AVX512, tile2AVX512, tile3AVX512, tile4AVX512, tile5AVX512, tile6AVX512, tile7AVX512,
@@ -93,12 +93,12 @@ var (
 // tiles are the kernels of an instruction set by their number of rows.
 type tiles struct{ byRows, interleaved []tileFunc }
 
-func (t tiles) run(rows, cols, k int, a unsafe.Pointer, aStep int, b, ahead, c unsafe.Pointer, ldc int, alpha float32, accumulate bool) {
+func (t tiles) run(rows, cols, k int, a unsafe.Pointer, aStep int, b unsafe.Pointer, ahead uintptr, c unsafe.Pointer, ldc int, alpha float32, accumulate bool) {
 	f := t.byRows
 	if aStep != 0 {
 		f = t.interleaved
 	}
-	f[rows](k, (*float32)(a), aStep, (*float32)(b), (*float32)(ahead), (*float32)(c), ldc, alpha, accumulate, cols)
+	f[rows](k, (*float32)(a), aStep, (*float32)(b), ahead, (*float32)(c), ldc, alpha, accumulate, cols)
 }
 
 // transposeAVX2 is gemmKernel.transpose in blocks of 8 × 8.

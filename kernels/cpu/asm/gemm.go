@@ -32,7 +32,7 @@ func (g *gen) tiles() {
 // cols says how many there are, B is zero beyond them. Memory at ahead, a cache line
 // for every four k, is fetched into the second cache.
 func (g *gen) tile(name string, rows int, transposed bool) {
-	TEXT(name+g.suffix, 4, "func(k int, a *float32, aStep int, b, ahead, c *float32, ldc int, alpha float32, accumulate bool, cols int)")
+	TEXT(name+g.suffix, 4, "func(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)")
 	Pragma("noescape")
 	k := Load(Param("k"), GP64())
 	a, b := Load(Param("a"), GP64()), Load(Param("b"), GP64())
