@@ -33,6 +33,11 @@ type machine struct {
 	posted  map[int]collectives.Request // receives in flight, by program index
 	sending map[int]send                // sends in flight, by program index
 
+	// wire returns the bytes of a buffer as messages have them.
+	wire func(kernels.Buffer) []byte
+	// pretend passes an op's modelled time, counted from its start; nil where the op is performed.
+	pretend func(op schedule.Op, start int64)
+
 	reduce func(ctx context.Context, st *stage) error
 	record func(op schedule.Op, category string, start, end int64)
 }
@@ -120,7 +125,7 @@ func (m *machine) post(i int) error {
 		return err
 	}
 	from := m.world(m.sched.RankOf(peer, op.First))
-	m.posted[i] = m.transport.Irecv(from, tag(m.sched.Stages, op), m.dev.Host(to))
+	m.posted[i] = m.transport.Irecv(from, tag(m.sched.Stages, op), m.wire(to))
 	return nil
 }
 
@@ -159,12 +164,15 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	if err != nil {
 		return err
 	}
-	if m.dev != nil {
-		if category == "compute" {
-			if err := m.dev.Sync(); err != nil {
-				return err
-			}
+	if m.dev != nil && category == "compute" {
+		if err := m.dev.Sync(); err != nil {
+			return err
 		}
+	}
+	if m.pretend != nil && (category == "compute" || category == "reduce") {
+		m.pretend(op, start)
+	}
+	if m.record != nil {
 		m.record(op, category, start, now())
 	}
 	return nil
@@ -260,7 +268,7 @@ func (m *machine) send(st *stage, i int, op schedule.Op) error {
 	s := send{block: block}
 	if m.transport != nil {
 		to := m.world(m.sched.RankOf(peer, op.First))
-		s.req = m.transport.Isend(to, tag(m.sched.Stages, op), m.dev.Host(block.Buffer))
+		s.req = m.transport.Isend(to, tag(m.sched.Stages, op), m.wire(block.Buffer))
 	}
 	m.sending[i] = s
 	return nil

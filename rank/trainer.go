@@ -64,6 +64,45 @@ func WorkOf(spec *jobs.Spec) (Work, error) {
 // New plans the rank's memory, allocates it and initialises the parameters. All
 // ranks of the world call it together.
 func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kernels.Device, source data.Source) (*Trainer, error) {
+	tr, err := newTrainer(spec, t)
+	if err != nil {
+		return nil, err
+	}
+	tr.dev = dev
+	if tr.planned, err = PlanMemory(tr.work, tr.place.Stage, dev); err != nil {
+		return nil, err
+	}
+	if tr.arena, err = dev.Alloc(max(tr.planned.Arena, kernels.ArenaAlign)); err != nil {
+		return nil, exitcode.With(exitcode.OutOfMemory, fmt.Errorf("rank %d: the plan needs %d bytes: %w; fewer micro-batches in flight, backward_p2 = \"fused\" or more stages need less",
+			t.Rank(), tr.planned.Arena, err))
+	}
+	if err := tr.machine(t, kernels.NewArena(tr.arena), dev, dev); err != nil {
+		return nil, err
+	}
+	m := tr.m
+	m.wire = dev.Host
+	tr.data = &stepData{source: source, replica: tr.place.Replica, rows: tr.work.Shape.Rows(),
+		cut: data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: tr.work.Schedule.Microbatches}}
+	if err := tr.data.cut.Check(); err != nil {
+		return nil, err
+	}
+	m.data = tr.data
+	for _, st := range m.stages {
+		st.lossScale = 1 / float32(tr.u.tokens)
+	}
+	if err := tr.connect(t); err != nil {
+		return nil, err
+	}
+	tr.u.opt = optimizer{rule: tr.work.Optim, lr: rateOf(spec), clip: spec.Optimizer.Clip}
+	tr.initialise()
+	if tr.offset, err = clockOffset(ctx, t); err != nil {
+		return nil, fmt.Errorf("comparing clocks: %w", err)
+	}
+	return tr, dev.Sync()
+}
+
+// newTrainer finds the rank's place in the job.
+func newTrainer(spec *jobs.Spec, t collectives.Transport) (*Trainer, error) {
 	w, err := WorkOf(spec)
 	if err != nil {
 		return nil, err
@@ -73,44 +112,29 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("the job needs %d ranks (%d stages × %d replicas), the world has %d: start it with %d ranks or change [parallel]",
 			grid.World(), spec.Parallel.Stages, spec.Parallel.Replicas, t.Size(), grid.World()))
 	}
-	tr := &Trainer{spec: spec, work: w, grid: grid, place: grid.Coord(t.Rank()), dev: dev, world: collectives.World(t)}
-	if tr.planned, err = PlanMemory(w, tr.place.Stage, dev); err != nil {
-		return nil, err
-	}
-	if tr.arena, err = dev.Alloc(max(tr.planned.Arena, kernels.ArenaAlign)); err != nil {
-		return nil, exitcode.With(exitcode.OutOfMemory, fmt.Errorf("rank %d: the plan needs %d bytes: %w; fewer micro-batches in flight, backward_p2 = \"fused\" or more stages need less",
-			t.Rank(), tr.planned.Arena, err))
-	}
-	m, err := newMachine(w, tr.place.Stage, kernels.NewArena(tr.arena), dev, dev)
+	return &Trainer{spec: spec, work: w, grid: grid, place: grid.Coord(t.Rank()), world: collectives.World(t)}, nil
+}
+
+// machine makes the rank's machine over an arena; without a device it rehearses.
+func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) error {
+	m, err := newMachine(tr.work, tr.place.Stage, arena, dev, ops)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	tr.m = m
 	m.transport = t
-	m.world = func(pipe int) int { return grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: pipe}) }
-	tr.data = &stepData{source: source, replica: tr.place.Replica, rows: w.Shape.Rows(),
-		cut: data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: w.Schedule.Microbatches}}
-	if err := tr.data.cut.Check(); err != nil {
-		return nil, err
-	}
-	m.data = tr.data
+	m.world = func(pipe int) int { return tr.grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: pipe}) }
 	m.record = func(op schedule.Op, category string, start, end int64) {
 		tr.events = append(tr.events, opEvent{op, category, start, end})
 	}
-	tokens := spec.Train.Batch * spec.Model.Seq
-	for _, st := range m.stages {
-		st.lossScale = 1 / float32(tokens)
+	tr.u = &update{m: m, world: tr.world, replicas: tr.spec.Parallel.Replicas, replica: tr.place.Replica,
+		tokens: tr.spec.Train.Batch * tr.spec.Model.Seq}
+	for _, p := range tr.work.Model.Params() {
+		stage := slices.IndexFunc(tr.work.Cut, func(r model.Range) bool { return p.Layer >= r.First && p.Layer < r.End })
+		tr.u.params = append(tr.u.params, paramInfo{name: p.Name, layer: tr.work.Model.Layers[p.Layer].Name(), stage: stage})
 	}
-	if err := tr.connect(t); err != nil {
-		return nil, err
-	}
-	tr.u.tokens = tokens
-	tr.u.opt = optimizer{rule: w.Optim, lr: rateOf(spec), clip: spec.Optimizer.Clip}
-	tr.initialise()
-	if tr.offset, err = clockOffset(ctx, t); err != nil {
-		return nil, fmt.Errorf("comparing clocks: %w", err)
-	}
-	return tr, dev.Sync()
+	tr.u.vector = make([]float64, len(tr.u.params)+tr.u.replicas*tr.work.Schedule.Microbatches+perRank*t.Size())
+	return nil
 }
 
 // Communicator ids. The world has 0.
@@ -151,13 +175,10 @@ func (tr *Trainer) connect(t collectives.Transport) error {
 		return allReduce(ctx, tr.dev, c, st.grads.As(kernels.F32))
 	}
 
-	u := &update{m: tr.m, world: tr.world, replicas: tr.spec.Parallel.Replicas, replica: tr.place.Replica}
-	tr.u = u
+	u := tr.u
 	copies := map[int][]model.ParamRef{}
 	var owners []int
 	for _, p := range tr.work.Model.Params() {
-		stage := slices.IndexFunc(tr.work.Cut, func(r model.Range) bool { return p.Layer >= r.First && p.Layer < r.End })
-		u.params = append(u.params, paramInfo{name: p.Name, layer: tr.work.Model.Layers[p.Layer].Name(), stage: stage})
 		if p.Tie == "" {
 			continue
 		}
@@ -166,7 +187,6 @@ func (tr *Trainer) connect(t collectives.Transport) error {
 		}
 		copies[p.Owner] = append(copies[p.Owner], p)
 	}
-	u.vector = make([]float64, len(u.params)+u.replicas*sched.Microbatches+perRank*t.Size())
 	for k, o := range owners {
 		var ti tie
 		var ranks []int
@@ -243,13 +263,18 @@ type StepResult struct {
 // stop says that this rank was asked to stop after it.
 func (tr *Trainer) Step(ctx context.Context, step int, stop bool) (StepResult, error) {
 	tr.events = tr.events[:0]
-	tr.data.begin(step)
+	if tr.data != nil {
+		tr.data.begin(step)
+	}
 	start := now()
 	if err := tr.m.step(ctx); err != nil {
 		return StepResult{}, err
 	}
 	span := tr.span()
-	lr := tr.u.opt.lr.At(tr.u.opt.step + 1)
+	lr := 0.0
+	if tr.dev != nil {
+		lr = tr.u.opt.lr.At(tr.u.opt.step + 1)
+	}
 	r, err := tr.u.finish(ctx, span, stop)
 	end := now()
 	if err != nil {
@@ -289,7 +314,9 @@ func (tr *Trainer) Planned() Memory { return tr.planned }
 
 // Close frees the arena.
 func (tr *Trainer) Close() {
-	tr.dev.Free(tr.arena)
+	if tr.dev != nil {
+		tr.dev.Free(tr.arena)
+	}
 }
 
 // stepData reads this replica's micro-batches of one step.

@@ -65,38 +65,15 @@ const perRank = 4 // start, end, busy, stop
 
 func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult, error) {
 	m := u.m
-	for _, t := range u.ties {
-		if err := u.addTied(ctx, t); err != nil {
-			return stepResult{}, fmt.Errorf("adding the gradients of tied parameters: %w", err)
-		}
-	}
 	mbs := m.sched.Microbatches
 	v := u.vector
 	clear(v)
 	losses := len(u.params)
 	ranks := losses + u.replicas*mbs
 
-	for _, i := range m.order() {
-		// A stage that several ranks hold (replicas, bidirectional schedules) is counted by the first.
-		if u.replica != 0 || m.sched.Holders(i)[0] != m.me {
-			continue
-		}
-		st := m.stages[i]
-		sums := m.sums.As(kernels.F64).Slice(0, int64(len(st.params.Params)))
-		st.params.SumSquares(m.dev, sums, st.grads.As(kernels.F32))
-		host := make([]float64, sums.Len)
-		m.dev.CopyOut(float64Bytes(host), sums)
-		for k, p := range st.params.Params {
-			v[p.Index] = host[k]
-		}
-	}
-	if last := m.stages[m.sched.Stages-1]; last != nil {
-		part := make([]float64, mbs)
-		m.dev.CopyOut(float64Bytes(part), m.losses.As(kernels.F64))
-		for mb := range part {
-			if m.sched.RankOf(last.index, mb) == m.me {
-				v[losses+u.replica*mbs+mb] = part[mb]
-			}
+	if m.dev != nil {
+		if err := u.collect(ctx, v, losses); err != nil {
+			return stepResult{}, err
 		}
 	}
 	own := v[ranks+perRank*u.world.Rank():]
@@ -124,9 +101,46 @@ func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult
 	if err := u.checkNumbers(v, losses, mbs, r); err != nil {
 		return r, err
 	}
-
+	if m.dev == nil {
+		return r, nil
+	}
 	u.opt.apply(m, r.gradNorm)
 	return r, m.dev.Sync()
+}
+
+// collect adds the gradients of tied parameters and fills in this rank's sums
+// of squares and losses.
+func (u *update) collect(ctx context.Context, v []float64, losses int) error {
+	m, mbs := u.m, u.m.sched.Microbatches
+	for _, t := range u.ties {
+		if err := u.addTied(ctx, t); err != nil {
+			return fmt.Errorf("adding the gradients of tied parameters: %w", err)
+		}
+	}
+	for _, i := range m.order() {
+		// A stage that several ranks hold (replicas, bidirectional schedules) is counted by the first.
+		if u.replica != 0 || m.sched.Holders(i)[0] != m.me {
+			continue
+		}
+		st := m.stages[i]
+		sums := m.sums.As(kernels.F64).Slice(0, int64(len(st.params.Params)))
+		st.params.SumSquares(m.dev, sums, st.grads.As(kernels.F32))
+		host := make([]float64, sums.Len)
+		m.dev.CopyOut(float64Bytes(host), sums)
+		for k, p := range st.params.Params {
+			v[p.Index] = host[k]
+		}
+	}
+	if last := m.stages[m.sched.Stages-1]; last != nil {
+		part := make([]float64, mbs)
+		m.dev.CopyOut(float64Bytes(part), m.losses.As(kernels.F64))
+		for mb := range part {
+			if m.sched.RankOf(last.index, mb) == m.me {
+				v[losses+u.replica*mbs+mb] = part[mb]
+			}
+		}
+	}
+	return nil
 }
 
 // checkNumbers names where a NaN or Inf came from.
