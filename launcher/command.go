@@ -60,7 +60,8 @@ func Command(kind Kind, lib Library, j Job) []string {
 		flag("-N", j.Nodes)
 		flag("-n", j.Ranks)
 	case Srun:
-		c = []string{"srun", "--mpi=" + srunMPI(lib)}
+		// Without -K srun lets the others wait for a rank that was killed, for ever.
+		c = []string{"srun", "-K1", "--mpi=" + srunMPI(lib)}
 		flag("-N", j.Nodes)
 		flag("-n", j.Ranks)
 		if j.RanksPerNode > 0 {
