@@ -205,8 +205,8 @@ func (t *Transport) unlock() {
 			if atomic.LoadUint32(t.seg.slot32(t.rank, slotSleep)) != 0 {
 				t.ring(t.rank, slotBell)
 			}
-			if len(t.jobs) > 0 && t.waiters == 0 {
-				t.ring(t.rank, slotPoll)
+			if len(t.jobs) > 0 && t.waiters == 0 && t.pollerAsleep {
+				t.ring(t.rank, slotPoll) // else the poller, or a waiter, comes by soon
 			}
 		}
 		t.news = false

@@ -41,8 +41,9 @@ type Transport struct {
 	self    bool // this rank wrote into its own ring
 	closed  bool
 
-	waiters      int  // goroutines in Wait that drive progress
-	pollerAsleep bool // between the poller's last look and its wake-up
+	waiters      int // goroutines in Wait that drive progress
+	waits        uint64
+	pollerAsleep bool // for long: it may be armed
 	armed        bool // peers are to wake the poller
 	pollerDone   chan struct{}
 	probe        *uint64

@@ -12,6 +12,7 @@ import (
 const (
 	sleepAtMost = 50 * time.Millisecond  // a sleeper looks at its context and its peers this often
 	pollerSleep = 200 * time.Millisecond // so does the poller
+	pollerTick  = 100 * time.Microsecond // while the caller waits and computes in turns
 )
 
 // drive is Wait between processes.
@@ -23,6 +24,7 @@ func (t *Transport) drive(ctx context.Context, r *request) error {
 	}
 	t.mu.Lock()
 	t.waiters++
+	t.waits++
 	t.disarm()
 	t.mu.Unlock()
 	defer t.leave()
@@ -80,8 +82,7 @@ func (t *Transport) sleep(r *request) {
 func (t *Transport) leave() {
 	t.mu.Lock()
 	t.waiters--
-	if t.waiters == 0 && t.pending > 0 && !t.closed {
-		t.arm()
+	if t.arm() {
 		t.step()
 	}
 	t.unlock()
@@ -125,10 +126,14 @@ func (t *Transport) stopPoller() {
 	}
 }
 
-// poll is the background poller.
+// poll is the background poller. It sleeps until a peer wakes it, which peers do
+// only while it is armed. Being woken for every frame would cost both sides more
+// than it gains when the caller is back in Wait soon: after a tick in which the
+// caller has waited, the poller looks once more a tick later, unarmed.
 func (t *Transport) poll() {
 	defer close(t.pollerDone)
 	bell := t.seg.slot32(t.rank, slotPoll)
+	var waits uint64
 	for {
 		t.mu.Lock()
 		if t.closed {
@@ -136,13 +141,17 @@ func (t *Transport) poll() {
 			return
 		}
 		seen := atomic.LoadUint32(bell)
-		t.pollerAsleep = true
-		t.arm()
-		if t.waiters == 0 {
-			t.step()
+		pause := pollerTick
+		if t.waits == waits || t.waiters > 0 {
+			pause = pollerSleep
+			t.pollerAsleep = true
+			if t.arm() {
+				t.step()
+			}
 		}
+		waits = t.waits
 		t.unlock()
-		futexSleep(bell, seen, pollerSleep)
+		futexSleep(bell, seen, pause)
 		t.mu.Lock()
 		t.pollerAsleep = false
 		t.disarm()
