@@ -20,6 +20,9 @@ func everySchedule(t testing.TB, f func(name string, s *Schedule)) {
 				}
 				for _, placement := range Placements() {
 					for _, concat := range []int{0, 1, 3} {
+						if concat != 1 && (placement == PlaceFused || placement == PlaceNative) {
+							continue // the same again
+						}
 						policy := Policy{placement, concat}
 						split, err := TwoBP(s, policy)
 						if err != nil {

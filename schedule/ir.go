@@ -47,8 +47,8 @@ type Schedule struct {
 	Programs [][]Op
 	Lowered  bool // has transfers and reduction
 	// Window is how many sends of one channel (sender, receiver, kind, stage) may be
-	// under way: a SEND waits for the one that many before it. 0 means 1.
-	// Lower chooses it.
+	// under way: a rank may wait at a SEND for the one that many before it, and
+	// not for a later one, without a deadlock. 0 means 1. Lower chooses it.
 	Window int
 }
 

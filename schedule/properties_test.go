@@ -219,8 +219,8 @@ func TestClosedForms(t *testing.T) {
 		{"1f1b", PlaceCooldown, func(p int) int { return p }, filled},
 		{"1f1b", PlaceLagged, func(p int) int { return p }, filled},
 	} {
-		for p := 1; p <= 16; p++ {
-			for m := c.leastM(p); m <= 64; m += 1 + m/8 {
+		for p := 1; p <= 16; p += 1 + p/6 {
+			for m := c.leastM(p); m <= 64; m += 1 + m/4 {
 				for _, x := range costs {
 					f, i, w := x[0], x[1], x[2]
 					timeline := simulate(t, build(t, c.kind, p, m, 0, Policy{Placement: c.place}), Uniform(f, i, w))
