@@ -21,6 +21,9 @@ type Config struct {
 	Transport collectives.Transport
 	Device    kernels.Device
 	Data      data.Source
+	// Rehearsal makes ops take modelled time and compute nothing; Device is then
+	// asked for scratch sizes only, nothing is read and nothing saved.
+	Rehearsal *Rehearsal
 	Dir       string // run folder, seen by every rank
 	Resume    bool   // continue from the newest checkpoint
 	Program   string // version and commit, for the checkpoints
@@ -85,7 +88,13 @@ const (
 
 // Run performs a whole run on one rank; all ranks of the world call it together.
 func Run(ctx context.Context, c Config) (*Report, error) {
-	tr, err := New(ctx, c.Spec, c.Transport, c.Device, c.Data)
+	var tr *Trainer
+	var err error
+	if c.Rehearsal != nil {
+		tr, err = NewRehearsal(ctx, c.Spec, c.Transport, c.Device, *c.Rehearsal)
+	} else {
+		tr, err = New(ctx, c.Spec, c.Transport, c.Device, c.Data)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +116,12 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		}
 	}
 
-	r := &runner{c: c, tr: tr, rep: rep, rec: recorder{keep: lastProfiled - firstProfiled + 1}}
+	if c.Rehearsal != nil {
+		if rep.Predicted, err = schedule.Simulate(tr.work.Schedule, c.Rehearsal.Costs); err != nil {
+			return nil, err
+		}
+	}
+	r := &runner{c: c, tr: tr, rep: rep, rec: recorder{keep: tracedSteps}}
 	begin := time.Now()
 	for step := rep.Start + 1; step <= c.Spec.Train.Steps && !rep.Stopped; step++ {
 		if err := r.step(ctx, step); err != nil {
@@ -115,7 +129,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		}
 	}
 	rep.Seconds = time.Since(begin).Seconds()
-	if rep.Final != rep.Steps {
+	if rep.Final != rep.Steps && c.Rehearsal == nil {
 		if err := tr.save(ctx, c, rep.Steps, rep); err != nil {
 			return rep, err
 		}
@@ -142,7 +156,7 @@ func (r *runner) step(ctx context.Context, step int) error {
 	if local >= firstProfiled {
 		r.rec.add(step, r.tr.events, r.tr.offset)
 	}
-	if local == lastProfiled {
+	if local == lastProfiled && c.Rehearsal == nil {
 		if err := r.predict(ctx); err != nil {
 			return err
 		}
@@ -151,7 +165,7 @@ func (r *runner) step(ctx context.Context, step int) error {
 		rep.LossFirst = res.Loss
 	}
 	rep.LossLast, rep.Steps, rep.Stopped = res.Loss, step, res.Stop && step < c.Spec.Train.Steps
-	if local > lastProfiled {
+	if local > lastProfiled || c.Rehearsal != nil && local > 1 {
 		rep.StepSeconds = append(rep.StepSeconds, res.Seconds)
 		rep.Makespans = append(rep.Makespans, res.Makespan)
 		rep.Bubbles = append(rep.Bubbles, res.Bubble)
@@ -243,6 +257,10 @@ func (tr *Trainer) pipelineRank(world int) (int, bool) {
 }
 
 func (tr *Trainer) save(ctx context.Context, c Config, step int, rep *Report) error {
+	if c.Rehearsal != nil { // there is nothing to save
+		rep.Final = -1
+		return nil
+	}
 	start := time.Now()
 	if c.BeforeSave != nil {
 		if err := c.BeforeSave(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/term"
 
@@ -18,12 +19,13 @@ import (
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
 	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/rank"
 )
 
 // openDevice picks the compute backend that the job asks for.
 func openDevice(spec *jobs.Spec, w launcher.World) (kernels.Device, error) {
 	switch spec.Device.Kind {
-	case "auto", "cpu":
+	case "auto", "cpu", "rehearse": // a rehearsal asks for scratch sizes only
 		d, err := cpu.New(cpu.Options{Threads: threads(spec, w), BLAS: spec.Device.BLAS})
 		if err != nil {
 			return nil, exitcode.With(exitcode.Environment, err)
@@ -31,6 +33,34 @@ func openDevice(spec *jobs.Spec, w launcher.World) (kernels.Device, error) {
 		return d, nil
 	}
 	return nil, exitcode.With(exitcode.Environment, fmt.Errorf("device.kind = %q cannot run in this version; use \"cpu\" or \"auto\"", spec.Device.Kind))
+}
+
+// checkDevice refuses, before anything starts, a device that no rank could open.
+func checkDevice(spec *jobs.Spec) error {
+	if spec.Device.Kind == "cuda" {
+		return exitcode.With(exitcode.Environment, fmt.Errorf("device.kind = \"cuda\" cannot run in this version, which has no CUDA backend yet; use \"cpu\", \"auto\" or \"rehearse\""))
+	}
+	return nil
+}
+
+// Assumed hardware of a rehearsal: an accelerator that does 100 TFLOP/s of
+// the model's operations, and links of 25 GB/s and 10 µs.
+const (
+	rehearsedFLOPS   = 100e12
+	rehearsedBytes   = 25e9
+	rehearsedLatency = 10 * time.Microsecond
+)
+
+// rehearsalOf returns what a rehearsal of the job is made of, nil for a real run.
+func rehearsalOf(spec *jobs.Spec) (*rank.Rehearsal, error) {
+	if spec.Device.Kind != "rehearse" {
+		return nil, nil
+	}
+	w, err := rank.WorkOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	return &rank.Rehearsal{Costs: rank.FLOPCosts(w, rehearsedFLOPS, rehearsedBytes, rehearsedLatency), RealMessages: true}, nil
 }
 
 // threads shares the cores that this process may use with the other ranks of the host.

@@ -216,6 +216,7 @@ func TestBadInput(t *testing.T) {
 		"nothing to resume":  {[]string{"--out", filepath.Join(dir, "new"), "--resume", good}, exitcode.Environment, []string{"resume"}},
 		"resume without out": {[]string{"--resume", good}, exitcode.Usage, []string{"--out"}},
 		"no such BLAS":       {[]string{"--set", "device.blas=/nosuch/libblas.so", "--out", filepath.Join(dir, "noblas"), good}, exitcode.Environment, []string{"/nosuch/libblas.so"}},
+		"no CUDA":            {[]string{"--set", "device.kind=cuda", "--out", filepath.Join(dir, "nocuda"), good}, exitcode.Environment, []string{"cuda"}},
 		"mpi without mpirun": {[]string{"--set", "transport.kind=mpi", "--out", filepath.Join(dir, "nompi"), good}, exitcode.Usage, []string{"mpirun -n 4"}},
 	}
 	for name, c := range cases {

@@ -32,14 +32,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	// A rank started by the launcher has told it already, which says it once for all.
 	if said := (*reported)(nil); !errors.As(err, &said) {
-		fmt.Fprintf(stderr, "pipetrain: %v\n", err)
+		if wrong := (*jobs.Errors)(nil); errors.As(err, &wrong) {
+			fmt.Fprintln(stderr, wrong) // lines that begin with file:line, as editors read them
+		} else {
+			fmt.Fprintf(stderr, "pipetrain: %v\n", err)
+		}
 	}
-	code := exitcode.Of(err)
-	var wrong *jobs.Errors
-	if errors.As(err, &wrong) {
-		code = exitcode.Usage
-	}
-	return int(code)
+	return int(exitcode.Of(err))
 }
 
 // reported wraps an error that the user has been told already.

@@ -97,6 +97,9 @@ func (o *output) finish(rep *rank.Report, failure error, took time.Duration) err
 		s.Error = failure.Error()
 	}
 	s.Transport, s.Device, s.SecondsTotal = o.p.transport.Kind(), o.p.device.Name(), took.Seconds()
+	if o.p.spec.Device.Kind == "rehearse" {
+		s.Device = "rehearse"
+	}
 	if rep != nil {
 		fill(&s, rep)
 	}
@@ -201,7 +204,11 @@ func (o *output) show(rep *rank.Report, s record.Summary) error {
 	w := o.p.o.stdout
 	opts := schedule.DrawOptions{Width: min(width(w), 160), Color: isTerminal(w) && os.Getenv("NO_COLOR") == ""}
 	if rep.Predicted != nil {
-		fmt.Fprintf(w, "\npredicted, from the op times of the first steps:\n")
+		from := "the op times of the first steps"
+		if s.Device == "rehearse" {
+			from = "the modelled op times"
+		}
+		fmt.Fprintf(w, "\npredicted, from %s:\n", from)
 		if err := schedule.Draw(w, rep.Predicted, opts); err != nil {
 			return err
 		}
@@ -212,7 +219,11 @@ func (o *output) show(rep *rank.Report, s record.Summary) error {
 			return err
 		}
 	}
-	fmt.Fprintf(w, "\nloss %.4f → %.4f in %d steps, %.0f tokens/s\n", s.LossFirst, s.LossLast, s.Steps, s.TokensPerSecond)
+	if s.Device == "rehearse" {
+		fmt.Fprintf(w, "\nrehearsed %d steps, %.0f tokens/s; nothing was computed\n", s.Steps, s.TokensPerSecond)
+	} else {
+		fmt.Fprintf(w, "\nloss %.4f → %.4f in %d steps, %.0f tokens/s\n", s.LossFirst, s.LossLast, s.Steps, s.TokensPerSecond)
+	}
 	if rep.Predicted != nil {
 		fmt.Fprintf(w, "bubble    predicted %5.1f %%   | measured %5.1f %%   (idle share of ranks × makespan)\n", 100*s.BubblePredicted, 100*s.BubbleMeasured)
 		fmt.Fprintf(w, "makespan  predicted %s | measured %s\n", seconds(s.MakespanPredictedSeconds), seconds(s.MakespanMeasuredSeconds))

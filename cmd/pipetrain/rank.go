@@ -99,6 +99,10 @@ func (p *process) prepare() error {
 		}
 	}
 	var err error
+	if p.spec.Device.Kind == "rehearse" {
+		p.device, err = openDevice(p.spec, p.world)
+		return err
+	}
 	if p.source, err = data.Open(data.Config{Kind: p.spec.Data.Kind, Path: p.spec.Data.Path, Seed: p.spec.Seed,
 		Seq: p.spec.Model.Seq, Vocab: p.spec.Model.Vocab, Holdout: p.spec.Data.Holdout}); err != nil {
 		return exitcode.With(exitcode.Environment, err)
@@ -198,8 +202,13 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 	_, commit, _ := record.BuildInfo(version)
 	p.log.Info().Str("device", p.device.Name()).Interface("info", p.device.Info()).Str("transport", p.transport.Kind()).Interface("transport_info", p.transport.Info()).Msg("starting")
 	begin := time.Now()
+	rehearsal, err := rehearsalOf(p.spec)
+	if err != nil {
+		return err
+	}
 	rep, err := rank.Run(ctx, rank.Config{
-		Spec: p.spec, Transport: p.transport, Device: p.device, Data: p.source,
+		Rehearsal: rehearsal,
+		Spec:      p.spec, Transport: p.transport, Device: p.device, Data: p.source,
 		Dir: p.folder.Path, Resume: p.o.resume, Program: strings.TrimSpace("pipetrain " + version + " " + commit), Log: p.log,
 		StopAsked:  p.stop.Load,
 		OnStart:    out.start,

@@ -259,3 +259,17 @@ func TestReplicasUnderMPI(t *testing.T) {
 		})
 	}
 }
+
+// A rehearsal performs the schedule over real messages without computing.
+func TestRehearse(t *testing.T) {
+	job := writeJob(t, tinyJob)
+	out := filepath.Join(t.TempDir(), "run")
+	e := mustRun(t, "--out", out, "--set", "device.kind=rehearse", "--set", "parallel.stages=4", job)
+	if !strings.Contains(e.stdout, "nothing was computed") {
+		t.Error(e)
+	}
+	s, err := record.ReadSummary(filepath.Join(out, record.SummaryName))
+	if err != nil || s.Device != "rehearse" || s.MakespanMeasuredSeconds < s.MakespanPredictedSeconds || s.MakespanPredictedSeconds <= 0 {
+		t.Errorf("summary %+v, %v", s, err)
+	}
+}

@@ -42,6 +42,12 @@ func start(ctx context.Context, o runOptions) error {
 		}
 		return err
 	}
+	if err := checkDevice(spec); err != nil {
+		if world.Rank > 0 {
+			err = &reported{err}
+		}
+		return err
+	}
 	if o.resume && o.out == "" {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--resume needs --out DIR, the folder of the run to continue"))
 	}
