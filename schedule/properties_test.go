@@ -76,6 +76,14 @@ func TestSimulateDependencies(t *testing.T) {
 				t.Fatalf("%s: %s starts at %v, before its input at %v", name, e.Op, e.Start, needs)
 			}
 		}
+		checkIdleParts(t, name, s, timeline)
+		free := costs
+		free.SendF, free.SendB = nil, nil
+		for r, part := range IdleParts(s, simulate(t, s, free)) {
+			if part.Transfer > 1e-9 {
+				t.Fatalf("%s: rank %d waits %v for transfers that take no time", name, r, part.Transfer)
+			}
+		}
 		if bound := LowerBound(s, costs); timeline.Makespan() < bound-1e-9 {
 			t.Fatalf("%s: makespan %v below the lower bound %v", name, timeline.Makespan(), bound)
 		}
@@ -308,6 +316,33 @@ func TestSimulateRefusesCosts(t *testing.T) {
 	} {
 		if _, err := Simulate(s, costs); err == nil {
 			t.Errorf("Simulate with %+v; want an error", costs)
+		}
+	}
+}
+
+// checkIdleParts checks that the parts are not negative and add up to the idle time.
+func checkIdleParts(t *testing.T, name string, s *Schedule, timeline *Timeline) {
+	t.Helper()
+	ranks := timeline.PerRank()
+	for r, part := range IdleParts(s, timeline) {
+		sum := part.Warmup + part.Dependency + part.Transfer + part.Other + part.Drain
+		least := min(part.Warmup, part.Dependency, part.Transfer, part.Other, part.Drain)
+		if !near2(sum, ranks[r].Idle) || least < 0 {
+			t.Fatalf("%s: rank %d: idle %v, parts %+v", name, r, ranks[r].Idle, part)
+		}
+	}
+}
+
+func TestIdleParts(t *testing.T) {
+	costs := Uniform(2, 2, 1)
+	costs.SendF, costs.SendB = []float64{0.5}, []float64{0.25}
+	s := build(t, "naive", 2, 1, 0, Policy{})
+	got := IdleParts(s, simulate(t, s, costs))
+	// Rank 0: 0-2 F; rank 1: 2.5-4.5 F, 4.5-7.5 B; rank 0: 7.75-10.75 B.
+	want := []IdleTimes{{Dependency: 5.5, Transfer: 0.25}, {Warmup: 2.5, Drain: 3.25}}
+	for r := range want {
+		if got[r] != want[r] {
+			t.Errorf("rank %d: %+v, want %+v", r, got[r], want[r])
 		}
 	}
 }
