@@ -228,7 +228,7 @@ func TestMetricsRefuses(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	f := runFolder(t)
-	s := Summary{Status: "completed", Steps: 20, LossFirst: 5.5, LossLast: math.NaN(), BubbleMeasured: 0.1,
+	s := Summary{Status: "finished", Steps: 20, LossFirst: 5.5, LossLast: math.NaN(), BubbleMeasured: 0.1,
 		PeakBytesPredicted: []int64{1, 1 << 60}, Concat: "all", Schedule: "1f1b", Error: ""}
 	if err := f.WriteSummary(s); err != nil {
 		t.Fatal(err)

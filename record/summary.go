@@ -11,7 +11,7 @@ import (
 // Summary is summary.json: the run in figures. Floats that are not known are
 // NaN, written "NaN"; zero means zero.
 type Summary struct {
-	Status   string `json:"status"` // "completed", "failed", "interrupted", "preempted"
+	Status   string `json:"status"` // as in the exit record: "finished", "stopped", "rank-lost", …
 	ExitCode int    `json:"exit_code"`
 	Error    string `json:"error,omitempty"` // rank, place and reason, when it failed
 	Name     string `json:"name"`

@@ -83,12 +83,26 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child
 		t, err = local.Join(seg, w.Rank, w.Size, local.Options{Context: ctx})
 		seg.Close()
 	} else {
-		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: mpi.Detect(os.Getenv)})
+		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w)})
 	}
 	if err != nil {
 		return nil, exitcode.With(exitcode.Environment, err)
 	}
 	return t, nil
+}
+
+// launchOf tells the MPI transport what the launcher's variables said.
+func launchOf(w launcher.World) mpi.Launch {
+	l := mpi.Launch{Rank: w.Rank, Size: w.Size, LocalRank: w.LocalRank, LocalSize: w.LocalSize, Launcher: string(w.Launcher), Prefix: os.Getenv("OPAL_PREFIX")}
+	switch {
+	case w.Launcher == launcher.Alone:
+		return mpi.Launch{Rank: -1, Size: -1, LocalRank: -1, LocalSize: -1}
+	case w.PMI == "pmix":
+		l.Family = mpi.OpenMPI
+	case w.PMI != "":
+		l.Family = mpi.MPICH
+	}
+	return l
 }
 
 // isTerminal says whether w is one.

@@ -160,18 +160,8 @@ func concatText(c jobs.Concat) string {
 	return strconv.Itoa(int(c))
 }
 
-func statusOf(err error) string {
-	if err == nil {
-		return "completed"
-	}
-	switch exitcode.Of(err) {
-	case exitcode.Stopped:
-		return "preempted"
-	case exitcode.Interrupted:
-		return "interrupted"
-	}
-	return "failed"
-}
+// statusOf names an ending as the exit record does.
+func statusOf(err error) string { return exitcode.Of(err).Name() }
 
 func (o *output) writeTrace(rep *rank.Report) error {
 	t, err := o.p.folder.CreateTrace()

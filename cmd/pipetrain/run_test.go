@@ -38,7 +38,7 @@ func TestRunFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := losses(t, out)
-	if s.Status != "completed" || s.Steps != 12 || s.LossFirst != l[0] || s.LossLast != l[11] || s.LossLast >= s.LossFirst {
+	if s.Status != "finished" || s.Steps != 12 || s.LossFirst != l[0] || s.LossLast != l[11] || s.LossLast >= s.LossFirst {
 		t.Errorf("summary %+v, losses %v", s, l)
 	}
 	if len(s.PeakBytesMeasured) != 4 || !slices.Equal(s.PeakBytesMeasured, s.PeakBytesPredicted) || s.PeakBytesMeasured[0] < 1<<16 {

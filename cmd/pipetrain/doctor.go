@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/collectives/local"
+	"github.com/pipetrain/pipetrain/collectives/mpi"
+	"github.com/pipetrain/pipetrain/doctor"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/launcher"
+)
+
+// probeFlag makes a process a rank of the doctor's own little world.
+const probeFlag = "probe-mpi"
+
+func doctorCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name: "doctor", Usage: "what is found on this machine, what would fail there, and the mend",
+		ArgsUsage: "[JOB.toml]",
+		Flags: []cli.Flag{
+			&cli.StringSliceFlag{Name: "set", Usage: "override a key of the job: `KEY=VALUE`"},
+			&cli.StringFlag{Name: "out", Usage: "look at `DIR` as the place of runs"},
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object (over several ranks an array)"},
+			&cli.StringFlag{Name: probeFlag, Hidden: true},
+		},
+		Action: func(ctx context.Context, c *cli.Command) error {
+			world := launcher.Detect(os.Environ())
+			join := func(library string) func() (collectives.Transport, error) {
+				return func() (collectives.Transport, error) {
+					return mpi.Init(mpi.Config{LibMPI: library, Launch: launchOf(world)})
+				}
+			}
+			if lib := c.String(probeFlag); lib != "" {
+				if err := doctor.MPIRank(ctx, stdout, join(lib)); err != nil {
+					return &reported{exitcode.With(exitcode.Environment, err)}
+				}
+				return nil
+			}
+			return examine(ctx, c, stdout, world, join)
+		},
+	}
+}
+
+func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launcher.World, join func(string) func() (collectives.Transport, error)) error {
+	self, err := os.Executable()
+	if err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	h := &doctor.Host{Env: os.Environ(), RunDir: c.String("out")}
+	library := ""
+	if c.Args().Len() > 0 {
+		if h.Job, err = jobs.Load(c.Args().First(), c.StringSlice("set")); err != nil {
+			return exitcode.With(exitcode.Usage, err)
+		}
+		library = h.Job.Transport.LibMPI
+	}
+	if h.RunDir == "" {
+		h.RunDir = jobs.Default().Run.Dir
+		if h.Job != nil {
+			h.RunDir = h.Job.Run.Dir
+		}
+	}
+	var joined collectives.Transport
+	h.Backends = doctor.Backends{
+		Device: func(kind string) (kernels.Device, error) {
+			spec := jobs.Default()
+			if h.Job != nil {
+				spec = *h.Job
+			}
+			spec.Device.Kind = kind
+			if err := checkDevice(&spec); err != nil {
+				return nil, err
+			}
+			return openDevice(&spec, world)
+		},
+		World: func(ranks int) ([]collectives.Transport, error) {
+			return local.NewWorldWith(ranks, local.Options{Processes: true}), nil
+		},
+		Join: func() (t collectives.Transport, err error) {
+			joined, err = join(library)()
+			return joined, err
+		},
+		MPIRank: func(library string) []string { return []string{self, "doctor", "--" + probeFlag, library} },
+	}
+	report := doctor.Run(ctx, h, doctor.Checks())
+	reports := []doctor.Report{report}
+	if joined != nil {
+		defer joined.Close()
+		if reports, err = doctor.Gather(ctx, joined, report); err != nil {
+			return exitcode.With(exitcode.Environment, err)
+		}
+	}
+	worst := doctor.OK
+	for _, r := range reports {
+		worst = max(worst, r.Worst)
+	}
+	switch {
+	case len(reports) == 0: // rank 0 speaks for all
+	case c.Bool("json"):
+		var v any = reports[0]
+		if len(reports) > 1 {
+			v = reports
+		}
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", "  ")
+		err = e.Encode(v)
+	default:
+		err = doctor.WriteAll(stdout, reports, doctor.Style{Width: width(stdout), Color: isTerminal(stdout) && os.Getenv("NO_COLOR") == "", All: true})
+	}
+	if err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if worst == doctor.Fails {
+		return &reported{exitcode.With(exitcode.Environment, fmt.Errorf("the doctor found what would fail"))}
+	}
+	return nil
+}
