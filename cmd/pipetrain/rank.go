@@ -201,6 +201,9 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 	defer out.close()
 	_, commit, _ := record.BuildInfo(version)
 	p.log.Info().Str("device", p.device.Name()).Interface("info", p.device.Info()).Str("transport", p.transport.Kind()).Interface("transport_info", p.transport.Info()).Msg("starting")
+	if i := p.device.Info(); world.Rank() == 0 && i["blas"] == "go" && i["isa"] == "go" {
+		fmt.Fprintf(p.o.stderr, "pipetrain: this processor has no vector instructions that the built-in kernels use, and no BLAS library was found: compute will be slow; install one (apt-get install libopenblas0)\n")
+	}
 	begin := time.Now()
 	rehearsal, err := rehearsalOf(p.spec)
 	if err != nil {

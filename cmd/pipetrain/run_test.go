@@ -80,13 +80,15 @@ func TestRunFolder(t *testing.T) {
 	}
 }
 
-// The same binary and job give the same bits alone, under both MPIs, and on any number of ranks.
+// The same binary and job give the same bits after 20 steps alone, under both
+// MPIs, and on 1, 2, 4 and 8 ranks.
 func TestSameLossesEverywhere(t *testing.T) {
 	job := writeJob(t, tinyJob)
 	dir := t.TempDir()
+	common := []string{"--set", "model.layers=8", "--set", "train.steps=20", "--set", "checkpoint.every=0", job}
 	ref := filepath.Join(dir, "one")
-	mustRun(t, "--quiet", "--out", ref, "--set", "parallel.stages=1", "--set", "schedule.kind=naive", job)
-	want := losses(t, ref)
+	mustRun(t, append([]string{"--quiet", "--out", ref, "--set", "parallel.stages=1", "--set", "schedule.kind=naive", "--set", "schedule.backward_p2=fused"}, common...)...)
+	want, wantWeights := losses(t, ref), weights(t, ref)
 	same := func(t *testing.T, out string, e ending) {
 		t.Helper()
 		if e.code != 0 {
@@ -95,32 +97,38 @@ func TestSameLossesEverywhere(t *testing.T) {
 		if got := losses(t, out); !slices.Equal(got, want) {
 			t.Errorf("losses %v, want %v", got, want)
 		}
-		a, b := weights(t, ref), weights(t, out)
-		if len(a) == 0 || len(a) != len(b) {
-			t.Fatalf("%d tensors, want %d", len(b), len(a))
+		got := weights(t, out)
+		if len(got) == 0 || len(got) != len(wantWeights) {
+			t.Fatalf("%d tensors, want %d", len(got), len(wantWeights))
 		}
-		for name := range a {
-			if string(a[name]) != string(b[name]) {
+		for name, w := range wantWeights {
+			if string(got[name]) != string(w) {
 				t.Errorf("%s differs", name)
 			}
 		}
 	}
-	t.Run("local", func(t *testing.T) {
-		out := filepath.Join(dir, "local")
-		same(t, out, pipetrain(t, "--quiet", "--out", out, job))
-	})
-	for family := range mpiruns {
-		t.Run(family, func(t *testing.T) {
-			before := sharedMemory(t)
-			out := filepath.Join(dir, family)
-			e := begin(t, append(mpirun(t, family, 4), "--quiet", "--out", out, job)...).wait()
-			same(t, out, e)
-			nothingLeft(t, before)
-			s, err := record.ReadSummary(filepath.Join(out, record.SummaryName))
-			if err != nil || s.Transport != "mpi" {
-				t.Errorf("summary %+v, %v", s, err)
-			}
+	cases := []struct{ ranks, kind, p2 string }{{"2", "gpipe", "end"}, {"4", "1f1b", "cooldown"}, {"8", "1f1b", "lagged"}}
+	for _, c := range cases {
+		n, err := strconv.Atoi(c.ranks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := append([]string{"--quiet", "--set", "parallel.stages=" + c.ranks, "--set", "schedule.kind=" + c.kind, "--set", "schedule.backward_p2=" + c.p2}, common...)
+		t.Run("local/"+c.ranks, func(t *testing.T) {
+			out := filepath.Join(dir, "local"+c.ranks)
+			same(t, out, pipetrain(t, append([]string{"--out", out}, args...)...))
 		})
+		for family := range mpiruns {
+			t.Run(family+"/"+c.ranks, func(t *testing.T) {
+				before := sharedMemory(t)
+				out := filepath.Join(dir, family+c.ranks)
+				same(t, out, begin(t, append(append(mpirun(t, family, n), "--out", out), args...)...).wait())
+				nothingLeft(t, before)
+				if s, err := record.ReadSummary(filepath.Join(out, record.SummaryName)); err != nil || s.Transport != "mpi" {
+					t.Errorf("summary %+v, %v", s, err)
+				}
+			})
+		}
 	}
 }
 
