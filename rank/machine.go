@@ -30,10 +30,11 @@ type machine struct {
 	losses kernels.Block // F64, one a micro-batch
 	sums   kernels.Block // F64, the squared gradient norm of each parameter here
 
-	posted  map[int]collectives.Request // receives in flight, by program index
-	sending map[int]send                // sends in flight, by program index
+	posted  map[int]receive // receives in flight, by program index
+	sending map[int]send    // sends in flight, by program index
 
-	// wire returns the bytes of a buffer as messages have them.
+	// wire returns the bytes of a buffer as messages have them; nil where the host
+	// cannot address them, and messages are staged.
 	wire func(kernels.Buffer) []byte
 	// pretend passes an op's modelled time, counted from its start; nil where the op is performed.
 	pretend func(op schedule.Op, start int64)
@@ -45,6 +46,14 @@ type machine struct {
 // batcher gives the tokens and targets of a micro-batch of the current step.
 type batcher interface {
 	microbatch(mb int) (tokens, targets []int32, err error)
+}
+
+// receive is a posted receive and where it goes; staged is set where the device's
+// memory cannot take messages itself.
+type receive struct {
+	req    collectives.Request
+	to     kernels.Buffer
+	staged []byte
 }
 
 // send is a message on its way and the memory it leaves.
@@ -76,7 +85,7 @@ func sendOf(op schedule.Op) schedule.Op {
 
 // step performs the program once.
 func (m *machine) step(ctx context.Context) error {
-	m.posted = map[int]collectives.Request{}
+	m.posted = map[int]receive{}
 	m.sending = map[int]send{}
 	before := m.arena.Used()
 	next := 0 // first op whose receive is not yet posted
@@ -125,7 +134,14 @@ func (m *machine) post(i int) error {
 		return err
 	}
 	from := m.world(m.sched.RankOf(peer, op.First))
-	m.posted[i] = m.transport.Irecv(from, tag(m.sched.Stages, op), m.wire(to))
+	r := receive{to: to}
+	b := m.wire(to)
+	if b == nil {
+		b = make([]byte, to.Bytes())
+		r.staged = b
+	}
+	r.req = m.transport.Irecv(from, tag(m.sched.Stages, op), b)
+	m.posted[i] = r
 	return nil
 }
 
@@ -147,7 +163,10 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	case schedule.RecvF, schedule.RecvB:
 		category = "wait"
 		if m.transport != nil {
-			err = m.posted[i].Wait(ctx)
+			r := m.posted[i]
+			if err = r.req.Wait(ctx); err == nil && r.staged != nil {
+				m.dev.CopyIn(r.to, r.staged)
+			}
 			delete(m.posted, i)
 		}
 	case schedule.SendF, schedule.SendB:
@@ -268,7 +287,12 @@ func (m *machine) send(st *stage, i int, op schedule.Op) error {
 	s := send{block: block}
 	if m.transport != nil {
 		to := m.world(m.sched.RankOf(peer, op.First))
-		s.req = m.transport.Isend(to, tag(m.sched.Stages, op), m.wire(block.Buffer))
+		b := m.wire(block.Buffer)
+		if b == nil {
+			b = make([]byte, block.Bytes())
+			m.dev.CopyOut(b, block.Buffer)
+		}
+		s.req = m.transport.Isend(to, tag(m.sched.Stages, op), b)
 	}
 	m.sending[i] = s
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/pipetrain/pipetrain/collectives/local"
 	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -72,6 +73,12 @@ func openData(spec *jobs.Spec) (data.Source, error) {
 // train runs every rank of a world and returns what they agreed on.
 func train(t testing.TB, spec *jobs.Spec, world []collectives.Transport) outcome {
 	t.Helper()
+	return trainOn(t, spec, world, func(d kernels.Device) kernels.Device { return d })
+}
+
+// trainOn is train on devices made from the CPU's.
+func trainOn(t testing.TB, spec *jobs.Spec, world []collectives.Transport, wrap func(kernels.Device) kernels.Device) outcome {
+	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 30*time.Second, fmt.Errorf("the run hangs"))
 	defer cancel()
 	var mu sync.Mutex
@@ -80,11 +87,12 @@ func train(t testing.TB, spec *jobs.Spec, world []collectives.Transport) outcome
 	for r, tp := range world {
 		wg.Go(func() {
 			err := func() error {
-				dev, err := cpu.New(cpu.Options{Threads: 1, BLAS: spec.Device.BLAS})
+				host, err := cpu.New(cpu.Options{Threads: 1, BLAS: spec.Device.BLAS})
 				if err != nil {
 					return err
 				}
-				defer dev.Close()
+				defer host.Close()
+				dev := wrap(host)
 				src, err := openData(spec)
 				if err != nil {
 					return err
@@ -252,6 +260,21 @@ func TestReplicas(t *testing.T) {
 	want := train(t, parse(t, parityJob, "parallel.stages=1"), local.NewWorld(1))
 	spec := parse(t, parityJob, "parallel.stages=2", "parallel.replicas=2", "schedule.microbatches=4", "schedule.kind=1f1b", "schedule.backward_p2=cooldown")
 	if d := differ(train(t, spec, local.NewWorld(4)), want, 1e-5); d != "" {
+		t.Error(d)
+	}
+}
+
+// apart is a device whose memory the host cannot address, as a GPU's.
+type apart struct{ kernels.Device }
+
+func (apart) Host(kernels.Buffer) []byte { return nil }
+
+// Messages and reductions of a device with memory of its own are staged.
+func TestDeviceMemoryApart(t *testing.T) {
+	sets := []string{"parallel.stages=2", "parallel.replicas=2", "schedule.microbatches=4", "schedule.kind=1f1b", "schedule.backward_p2=cooldown", "model.tied=true"}
+	want := train(t, parse(t, parityJob, sets...), local.NewWorld(4))
+	got := trainOn(t, parse(t, parityJob, sets...), local.NewWorld(4), func(d kernels.Device) kernels.Device { return apart{d} })
+	if d := differ(got, want, 0); d != "" {
 		t.Error(d)
 	}
 }
