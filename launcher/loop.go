@@ -32,7 +32,7 @@ type world struct {
 	killed   bool
 	gaveUp   bool // some process does not die
 
-	startTimer, stopTimer, killTimer, reapTimer <-chan time.Time
+	helloTimer, startTimer, stopTimer, killTimer, reapTimer <-chan time.Time
 }
 
 func newWorld(cfg Config, signals <-chan os.Signal) *world {
@@ -40,6 +40,7 @@ func newWorld(cfg Config, signals <-chan os.Signal) *world {
 		cfg: cfg, relay: newRelay(cfg), oom: watchOOM(), signals: signals, started: time.Now(),
 		// Room for what ranks say while the loop is starting the next one.
 		events:     make(chan event, 256),
+		helloTimer: time.After(cfg.HelloTimeout),
 		startTimer: time.After(cfg.StartTimeout),
 	}
 	w.host, _ = os.Hostname()
@@ -102,6 +103,9 @@ func (w *world) next(ctx context.Context, wait bool) bool {
 		w.log().Warn().Err(context.Cause(ctx)).Msg("cancelled: the ranks are killed")
 		w.interrupt()
 		w.kill()
+	case <-w.helloTimer:
+		w.helloTimer = nil
+		w.missing("never came up", w.cfg.HelloTimeout, w.late(func(p *process) bool { return p.hello }))
 	case <-w.startTimer:
 		w.startTimer = nil
 		w.startTimedOut()
@@ -135,6 +139,9 @@ func (w *world) handle(e event) {
 	switch e.msg.verb {
 	case verbHello:
 		p.hello = true
+		if w.all(func(p *process) bool { return p.hello }) {
+			w.helloTimer = nil
+		}
 	case verbReady:
 		p.ready = true
 	case verbJoined:
@@ -164,7 +171,7 @@ func (w *world) lose() {
 	}
 	w.over = true
 	w.stopTimer = nil
-	w.startTimer = nil
+	w.helloTimer, w.startTimer = nil, nil
 	text := message{verb: verbLost, n: -1, text: "the world is ended"}
 	if f := w.culprit(); f != nil {
 		text.n, text.text = int64(f.Rank), f.what
@@ -198,7 +205,7 @@ func (w *world) interrupt() {
 // kill ends every rank that is left, at once.
 func (w *world) kill() {
 	w.over, w.killed = true, true
-	w.startTimer, w.stopTimer, w.killTimer = nil, nil, nil
+	w.helloTimer, w.startTimer, w.stopTimer, w.killTimer = nil, nil, nil, nil
 	for _, p := range w.ranks {
 		if !p.exited {
 			p.killed = true
@@ -237,7 +244,7 @@ func (w *world) signalled(s syscall.Signal) {
 		w.log().Warn().Str("signal", signalName(s)).Msg("no step was finished yet, so there is nothing to save: ending")
 		w.interrupt()
 		w.over = true
-		w.startTimer = nil
+		w.helloTimer, w.startTimer = nil, nil
 		w.forward(syscall.SIGTERM, false)
 		w.killTimer = time.After(interruptGrace)
 	default:
@@ -256,38 +263,35 @@ func (w *world) forward(s syscall.Signal, group bool) {
 	}
 }
 
-// startTimedOut names those that are not where the others are: not running, or
-// not ready, or not joined.
+// startTimedOut names those that are not where the others are: not ready, or
+// not joined.
 func (w *world) startTimedOut() {
-	late := func(at func(p *process) bool) (l []*process) {
-		for _, p := range w.ranks {
-			if !at(p) {
-				l = append(l, p)
-			}
-		}
-		return l
+	what := "did not finish setting up"
+	l := w.late(func(p *process) bool { return p.ready || p.joined })
+	if len(l) == 0 || len(l) == len(w.ranks) { // all of them late means that this is not what they report
+		what = "did not join the others"
+		l = w.late(func(p *process) bool { return p.joined })
 	}
-	var missing []*process
-	var what string
-	for _, stage := range []struct {
-		what string
-		at   func(p *process) bool
-	}{
-		{"never came up", func(p *process) bool { return p.hello }},
-		{"did not finish setting up", func(p *process) bool { return p.ready || p.joined }},
-		{"did not join the others", func(p *process) bool { return p.joined }},
-	} {
-		missing, what = late(stage.at), stage.what
-		// All of them late means that this stage is not one they report.
-		if len(missing) > 0 && (len(missing) < len(w.ranks) || stage.what == "did not join the others") {
-			break
+	w.missing(what, w.cfg.StartTimeout, l)
+}
+
+// late lists the ranks that are not there yet.
+func (w *world) late(there func(p *process) bool) (l []*process) {
+	for _, p := range w.ranks {
+		if !there(p) {
+			l = append(l, p)
 		}
 	}
-	if len(missing) == 0 {
+	return l
+}
+
+// missing ends the world for ranks that did not start in time.
+func (w *world) missing(what string, within time.Duration, ranks []*process) {
+	if len(ranks) == 0 {
 		return
 	}
 	var names []string
-	for _, p := range missing {
+	for _, p := range ranks {
 		name := fmt.Sprintf("rank %d (pid %d on host %s", p.rank, p.pid, w.host)
 		switch kernelState(p.pid) {
 		case 'T', 't':
@@ -297,8 +301,7 @@ func (w *world) startTimedOut() {
 		}
 		names = append(names, name+")")
 	}
-	f := &Failure{Rank: missing[0].rank, PID: missing[0].pid, Host: w.host, Time: time.Now(),
-		what: what + " within " + w.cfg.StartTimeout.String()}
+	f := &Failure{Rank: ranks[0].rank, PID: ranks[0].pid, Host: w.host, Time: time.Now(), what: what + " within " + within.String()}
 	f.text = strings.Join(names, ", ") + " " + f.what
 	w.log().Error().Msg(f.text)
 	w.fail(exitcode.With(exitcode.RankLost, f))

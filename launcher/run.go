@@ -31,6 +31,7 @@ type Config struct {
 	// no end, however sudden, leaves it behind. nil: the ranks need none.
 	Segment func(ranks int) (*os.File, error)
 
+	HelloTimeout time.Duration // every process runs and found its launcher within this; 0: 4 s
 	StartTimeout time.Duration // all ranks have joined within this; 0: a minute
 	StopTimeout  time.Duration // from the request to stop until ranks that go on are killed; 0: five minutes
 	LossGrace    time.Duration // what survivors of a failure have to end by themselves; 0: 1.5 s
@@ -46,6 +47,7 @@ type Config struct {
 }
 
 const (
+	defaultHelloTimeout = 4 * time.Second // says hello first of all: long even for 64 ranks on 2 cores
 	defaultStartTimeout = time.Minute
 	defaultStopTimeout  = 5 * time.Minute
 	defaultLossGrace    = 1500 * time.Millisecond
@@ -58,6 +60,9 @@ func (c *Config) check() error {
 	if c.Ranks < 1 {
 		return exitcode.Errorf(exitcode.Usage, "launcher: %d ranks asked for, at least 1 is needed", c.Ranks)
 	}
+	if c.HelloTimeout == 0 {
+		c.HelloTimeout = defaultHelloTimeout
+	}
 	if c.StartTimeout == 0 {
 		c.StartTimeout = defaultStartTimeout
 	}
@@ -67,7 +72,7 @@ func (c *Config) check() error {
 	if c.LossGrace == 0 {
 		c.LossGrace = defaultLossGrace
 	}
-	if c.StartTimeout < 0 || c.StopTimeout < 0 || c.LossGrace < 0 {
+	if c.HelloTimeout < 0 || c.StartTimeout < 0 || c.StopTimeout < 0 || c.LossGrace < 0 {
 		return exitcode.Errorf(exitcode.Usage, "launcher: a time-out is negative")
 	}
 	if c.Stdout == nil {
