@@ -59,7 +59,7 @@ func playLauncher() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 99
 	}
-	cfg := Config{Binary: s.Binary, Ranks: s.Ranks, Env: s.Env, RunDir: s.RunDir, StartTimeout: s.StartTimeout, StopTimeout: s.StopTimeout}
+	cfg := Config{Binary: s.Binary, Ranks: s.Ranks, Env: s.Env, RunDir: s.RunDir, HelloTimeout: 20 * time.Second, StartTimeout: s.StartTimeout, StopTimeout: s.StopTimeout}
 	cfg.Stdout, cfg.Stderr = os.Stdout, os.Stderr
 	cfg.Logger = zerolog.New(os.Stderr)
 	cfg.Segment = memfd(os.Getenv("LAUNCHER_TEST_SEGMENT"))
@@ -236,7 +236,7 @@ func runScript(t *testing.T, ranks int, script string, change func(*Config)) res
 	var out, errs bytes.Buffer
 	segment := segmentName(t)
 	cfg := Config{
-		Binary: self, Ranks: ranks, RunDir: t.TempDir(), StartTimeout: 20 * time.Second,
+		Binary: self, Ranks: ranks, RunDir: t.TempDir(), HelloTimeout: 20 * time.Second, StartTimeout: 20 * time.Second,
 		Env:     append(os.Environ(), testMode+"=rank", testScript+"="+script),
 		Segment: memfd(segment), Stdout: &out, Stderr: &errs, Logger: zerolog.New(zerolog.NewTestWriter(t)),
 	}
