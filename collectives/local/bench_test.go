@@ -18,8 +18,12 @@ func benchRank(tr collectives.Transport) error {
 	if err != nil {
 		return err
 	}
+	more, err := transporttest.Overlap(ctx, tr)
+	if err != nil {
+		return err
+	}
 	if tr.Rank() == 0 {
-		transporttest.PrintFigures(os.Stdout, figures)
+		transporttest.PrintFigures(os.Stdout, append(figures, more...))
 	}
 	return tr.Close()
 }

@@ -68,14 +68,15 @@ func (t *Transport) sleep(r *request) {
 	bell, asleep := t.seg.slot32(t.rank, slotBell), t.seg.slot32(t.rank, slotSleep)
 	seen := atomic.LoadUint32(bell)
 	atomic.AddUint32(asleep, 1)
-	// A frame may have come before its sender could see that we sleep.
-	if !t.progress() && !r.finished() {
-		futexSleep(bell, seen, sleepAtMost)
-	}
-	atomic.AddUint32(asleep, ^uint32(0))
+	// A frame may have come, or a peer gone, before it could see that we sleep.
+	moved := t.progress()
 	t.mu.Lock()
 	t.checkAllLeft()
 	t.unlock()
+	if !moved && !r.finished() {
+		futexSleep(bell, seen, sleepAtMost)
+	}
+	atomic.AddUint32(asleep, ^uint32(0))
 }
 
 // leave ends drive: the last waiter hands over to the poller.

@@ -15,8 +15,12 @@ import (
 
 func benchRank(ctx context.Context, tr collectives.Transport) error {
 	figures, err := transporttest.Measure(ctx, tr)
+	if err != nil {
+		return err
+	}
+	more, err := transporttest.Overlap(ctx, tr)
 	if err == nil && tr.Rank() == 0 {
-		transporttest.PrintFigures(os.Stdout, figures)
+		transporttest.PrintFigures(os.Stdout, append(figures, more...))
 	}
 	return err
 }
@@ -29,12 +33,12 @@ func BenchmarkAgainstC(b *testing.B) {
 		b.Run(l.name, func(b *testing.B) {
 			plain := compileC(b, l)
 			ours, c := map[string][]float64{}, map[string][]float64{}
-			var figures []transporttest.Figure
+			units := map[string]string{}
 			add := func(to map[string][]float64, p *transporttest.Process) {
 				transporttest.Check(b, []*transporttest.Process{p})
-				figures = transporttest.ParseFigures(p.Output.String())
-				for _, f := range figures {
+				for _, f := range transporttest.ParseFigures(p.Output.String()) {
 					to[f.Name] = append(to[f.Name], f.Value)
+					units[f.Name] = f.Unit
 				}
 			}
 			for range b.N {
@@ -43,19 +47,19 @@ func BenchmarkAgainstC(b *testing.B) {
 					add(c, l.startProgram(b, 2, plain, os.Environ()))
 				}
 			}
-			for _, f := range figures {
-				o := median(ours[f.Name])
-				b.ReportMetric(o, f.Unit+"/"+f.Name)
-				if plain == "" {
+			for name, unit := range units {
+				o := median(ours[name])
+				b.ReportMetric(o, unit+"/"+name)
+				if len(c[name]) == 0 {
 					continue
 				}
-				p := median(c[f.Name])
-				b.ReportMetric(p, f.Unit+"/"+f.Name+"-C")
+				p := median(c[name])
+				b.ReportMetric(p, unit+"/"+name+"-C")
 				ratio := o / p
-				if f.Unit == "GB/s" {
+				if unit == "GB/s" {
 					ratio = p / o
 				}
-				b.ReportMetric(ratio, "ratio/"+f.Name)
+				b.ReportMetric(ratio, "ratio/"+name)
 			}
 		})
 	}
@@ -67,6 +71,23 @@ func median(v []float64) float64 {
 		return 0
 	}
 	return v[len(v)/2]
+}
+
+// BenchmarkWithoutPoller shows what the background poller is for.
+func BenchmarkWithoutPoller(b *testing.B) {
+	for _, l := range launchers(b) {
+		b.Run(l.name, func(b *testing.B) {
+			for range b.N {
+				p := l.start(b, 2, "bench without poller")
+				transporttest.Check(b, []*transporttest.Process{p})
+				for _, f := range transporttest.ParseFigures(p.Output.String()) {
+					if f.Unit == "%" {
+						b.ReportMetric(f.Value, f.Unit+"/"+f.Name)
+					}
+				}
+			}
+		})
+	}
 }
 
 // compileC builds the C program with the compiler of this MPI; "" without one.

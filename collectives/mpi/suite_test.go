@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 
 func rank(mode string) error {
 	cfg := mpi.Config{Launch: mpi.Detect(os.Getenv), LibMPI: os.Getenv("MPITEST_LIB")}
+	if mode == "bench without poller" {
+		cfg.Poll = -1
+	}
 	if mode == "cut" {
 		cfg.MaxMessage = 10_000
 	}
@@ -46,7 +49,9 @@ func rank(mode string) error {
 			maxBytes = 64 << 20
 		}
 		err = transporttest.RunRank(tr, transporttest.Options{MaxBytes: maxBytes, Only: os.Getenv("MPITEST_ONLY")})
-	case "bench":
+	case "soak":
+		err = soak(ctx, tr)
+	case "bench", "bench without poller":
 		err = benchRank(ctx, tr)
 	case "info":
 		err = info(ctx, tr)
