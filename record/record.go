@@ -209,7 +209,7 @@ func (f *Folder) RankLog(rank int) (*os.File, error) {
 	if err := os.MkdirAll(f.File(LogsName), 0o755); err != nil {
 		return nil, folderError(f.Path, err)
 	}
-	l, err := os.OpenFile(filepath.Join(f.File(LogsName), fmt.Sprintf("rank-%04d.log", rank)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	l, err := os.OpenFile(filepath.Join(f.File(LogsName), fmt.Sprintf("rank-%d.log", rank)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, folderError(f.Path, err)
 	}

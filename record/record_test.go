@@ -350,7 +350,7 @@ func TestRankLog(t *testing.T) {
 		}
 		l.Close()
 	}
-	if b, err := os.ReadFile(f.File("logs/rank-0003.log")); err != nil || string(b) != "one\ntwo\n" {
+	if b, err := os.ReadFile(f.File("logs/rank-3.log")); err != nil || string(b) != "one\ntwo\n" {
 		t.Errorf("%q, %v", b, err)
 	}
 }

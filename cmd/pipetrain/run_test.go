@@ -27,7 +27,7 @@ func TestRunFolder(t *testing.T) {
 			t.Errorf("the output lacks %q:\n%s", want, e.stdout)
 		}
 	}
-	for _, f := range []string{"job.toml", "environment.json", "metrics.jsonl", "trace.json", "summary.json", "exit.json", "logs/rank-0003.log",
+	for _, f := range []string{"job.toml", "environment.json", "metrics.jsonl", "trace.json", "summary.json", "exit.json", "logs/rank-3.log",
 		"checkpoints/step-00000000/model.safetensors.index.json", "checkpoints/step-00000004/manifest.json", "checkpoints/step-00000012/optimizer-00004-of-00004.safetensors"} {
 		if info, err := os.Stat(filepath.Join(out, f)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", f, err)
