@@ -10,7 +10,8 @@ import (
 	"fmt"
 )
 
-// MaxTag is the largest tag a caller may use; every MPI's TAG_UB we know is above it.
+// MaxTag is the largest tag; every MPI's TAG_UB we know is above it. Callers of a
+// Transport beside a Comm stay below FirstCollectiveTag.
 const MaxTag = 1<<24 - 1
 
 // Transport moves bytes between the ranks of one world. Messages between a
@@ -43,7 +44,9 @@ type Transport interface {
 // Request is a send or receive in flight.
 type Request interface {
 	// Wait blocks until the message moved, ctx ended, the transport was closed or
-	// the peer was lost. The waiting goroutine itself drives progress.
+	// the peer was lost. The waiting goroutine itself drives progress, but for a
+	// context made by Patient. When ctx ended, the request is still in flight and
+	// its buffer still the transport's: Wait may be called again.
 	Wait(ctx context.Context) error
 	// Test says whether the request is complete, without blocking.
 	Test() (done bool, err error)

@@ -69,7 +69,11 @@ func TestSoak(t *testing.T) {
 			for i := range starts {
 				start := time.Now()
 				p := l.start(t, 2+i%3, "soak")
-				longest = max(longest, time.Since(start))
+				took := time.Since(start)
+				longest = max(longest, took)
+				if took > 3*time.Second {
+					t.Logf("start %d took %v: %s", i, took.Round(time.Millisecond), p.Output.String())
+				}
 				if p.Err != nil {
 					failed++
 					t.Errorf("start %d, %d ranks: %v\n%s", i, 2+i%3, p.Err, p.Output.String())

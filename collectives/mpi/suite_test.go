@@ -36,10 +36,12 @@ func rank(mode string) error {
 	if mode == "cut" {
 		cfg.MaxMessage = 10_000
 	}
+	began := time.Now()
 	tr, err := mpi.Init(cfg)
 	if err != nil {
 		return err
 	}
+	ready := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	switch mode {
@@ -68,7 +70,12 @@ func rank(mode string) error {
 		fmt.Println(err)
 		tr.Abort(1)
 	}
-	return tr.Close()
+	worked := time.Now()
+	err = tr.Close()
+	if time.Since(began) > 2*time.Second && mode == "soak" {
+		fmt.Printf("rank %d: init %v, work %v, close %v\n", tr.Rank(), ready.Sub(began), worked.Sub(ready), time.Since(worked))
+	}
+	return err
 }
 
 // launcher is an mpirun of this machine.
