@@ -116,3 +116,36 @@ func BenchmarkRehearsal(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTwoBP reports what 2BP brings to the schedules of its paper
+// (arXiv 2405.18047, table 1), rehearsed with equal times of 10 ms: makespan
+// without over makespan with, measured and in theory.
+func BenchmarkTwoBP(b *testing.B) {
+	const op = 10e-3
+	for _, ranks := range []int{4, 8} {
+		for _, c := range []struct {
+			name, kind, p2 string
+			microbatches   int
+		}{
+			{"naive", "naive", "end", 1}, {"gpipe", "gpipe", "end", ranks},
+			{"1f1b-1", "1f1b", "cooldown", ranks}, {"1f1b-2", "1f1b", "cooldown", 2 * ranks},
+		} {
+			b.Run(fmt.Sprintf("N=%d/%s", ranks, c.name), func(b *testing.B) {
+				makespan := func(p2 string) (measured, theory float64) {
+					spec := parse(b, parityJob, fmt.Sprintf("parallel.stages=%d", ranks), "schedule.kind="+c.kind, "schedule.backward_p2="+p2,
+						`schedule.concat="all"`, fmt.Sprintf("schedule.microbatches=%d", c.microbatches), fmt.Sprintf("train.batch=%d", c.microbatches))
+					got, want := rehearse(b, spec, local.NewWorldWith(ranks, local.Options{Processes: true}), Rehearsal{Costs: schedule.Uniform(op, op, op)}, 5)
+					return median(got[1:]), want
+				}
+				for b.Loop() {
+					without, theoryWithout := makespan("fused")
+					with, theoryWith := makespan(c.p2)
+					b.ReportMetric(without/with, "speedup")
+					b.ReportMetric(theoryWithout/theoryWith, "speedup-theory")
+					b.ReportMetric(without/theoryWithout, "measured/predicted-without")
+					b.ReportMetric(with/theoryWith, "measured/predicted-with")
+				}
+			})
+		}
+	}
+}
