@@ -97,6 +97,7 @@ func (tr *Trainer) Save(ctx context.Context, dir string, step int, program strin
 	err = checkpoint.Save(ctx, c, weights, state, checkpoint.Meta{
 		Job: tr.spec.Name, Seed: tr.spec.Seed, Config: append(config, '\n'), Program: program,
 		DataPosition: int64(step) * int64(tr.spec.Train.Batch),
+		Extra:        map[string]any{dataKey: tr.data.source.Fingerprint()},
 	})
 	if errors.Is(err, checkpoint.ErrPrune) { // saved all the same
 		warn(err.Error())
@@ -123,44 +124,35 @@ func (tr *Trainer) hostCopy(b kernels.Block, part savedPart) []byte {
 // that verifies (step < 0). It returns the steps done. All ranks call it together and
 // load the same one, whatever the number of stages and replicas was when it was saved.
 func (tr *Trainer) Load(ctx context.Context, dir string, step int, warn func(string)) (int, error) {
-	chosen := make([]byte, 8)
+	// Rank 0 chooses; the others are told which one, or why there is none.
+	var chosen struct {
+		Step int
+		Err  string
+	}
 	var first *checkpoint.Checkpoint
-	var failure string
 	if tr.world.Rank() == 0 {
-		gone, err := checkpoint.Clean(checkpointsDir(dir))
-		for _, name := range gone {
-			warn("left by a run that was killed, removed: " + name)
-		}
+		c, err := tr.choose(dir, step, warn)
 		if err != nil {
-			warn(err.Error())
-		}
-		want := checkpoint.Want{}
-		if step >= 0 {
-			want = checkpoint.AtStep(step)
-		}
-		c, skipped, err := checkpoint.Open(checkpointsDir(dir), want)
-		for _, s := range skipped {
-			warn(s.String())
-		}
-		if err != nil {
-			failure = err.Error()
-			binary.LittleEndian.PutUint64(chosen, ^uint64(0))
+			chosen.Err = err.Error()
 		} else {
-			first = c
+			first, chosen.Step = c, c.Manifest.Step
 			defer c.Close()
-			binary.LittleEndian.PutUint64(chosen, uint64(c.Manifest.Step))
 		}
 	}
-	if err := tr.world.Broadcast(ctx, 0, chosen); err != nil {
+	b, err := json.Marshal(chosen)
+	if err != nil {
 		return 0, err
 	}
-	at := int(int64(binary.LittleEndian.Uint64(chosen)))
-	if at < 0 {
-		if failure == "" {
-			failure = "rank 0 found no checkpoint to resume from"
-		}
-		return 0, exitcode.With(exitcode.Environment, errors.New(failure))
+	if b, err = (savers{tr.world}).Broadcast(ctx, b); err != nil {
+		return 0, err
 	}
+	if err := json.Unmarshal(b, &chosen); err != nil {
+		return 0, err
+	}
+	if chosen.Err != "" {
+		return 0, exitcode.With(exitcode.Environment, errors.New(chosen.Err))
+	}
+	at := chosen.Step
 	c := first
 	if c == nil {
 		var err error
@@ -174,6 +166,52 @@ func (tr *Trainer) Load(ctx context.Context, dir string, step int, warn func(str
 	}
 	tr.u.opt.step = at
 	return at, tr.dev.Sync()
+}
+
+// choose opens the checkpoint to go on from.
+func (tr *Trainer) choose(dir string, step int, warn func(string)) (*checkpoint.Checkpoint, error) {
+	gone, err := checkpoint.Clean(checkpointsDir(dir))
+	for _, name := range gone {
+		warn("left by a run that was killed, removed: " + name)
+	}
+	if err != nil {
+		warn(err.Error())
+	}
+	want := checkpoint.Want{}
+	if step >= 0 {
+		want = checkpoint.AtStep(step)
+	}
+	c, skipped, err := checkpoint.Open(checkpointsDir(dir), want)
+	for _, s := range skipped {
+		warn(s.String())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := tr.sameRun(c.Manifest); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// dataKey is where a manifest holds the fingerprint of the data.
+const dataKey = "data"
+
+// sameRun refuses a checkpoint after which the run would not go on as it began:
+// the seed and the data decide every batch.
+func (tr *Trainer) sameRun(m checkpoint.Manifest) error {
+	if m.Seed != tr.spec.Seed {
+		return fmt.Errorf("the checkpoint of step %d was made with seed = %d, the job has %d: a resumed run would see other data; set the seed back or start a new run", m.Step, m.Seed, tr.spec.Seed)
+	}
+	var was string
+	if raw, ok := m.Extra[dataKey]; !ok || json.Unmarshal(raw, &was) != nil {
+		return nil // saved before fingerprints were
+	}
+	if is := tr.data.source.Fingerprint(); was != is {
+		return fmt.Errorf("the data are not those of the checkpoint of step %d (%s, now %s): bring them back or start a new run", m.Step, was, is)
+	}
+	return nil
 }
 
 func (tr *Trainer) restore(c *checkpoint.Checkpoint) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -127,6 +128,7 @@ func fill(s *record.Summary, rep *rank.Report) {
 	}
 	s.BubbleMeasured = record.Median(rep.Bubbles)
 	s.MakespanMeasuredSeconds = record.Median(rep.Makespans)
+	s.BubblePredicted, s.MakespanPredictedSeconds = math.NaN(), math.NaN() // too few steps to tell
 	if rep.Predicted != nil {
 		s.BubblePredicted, s.MakespanPredictedSeconds = rep.Predicted.Bubble(), rep.Predicted.Makespan()
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/record"
 )
@@ -174,6 +175,18 @@ func TestResume(t *testing.T) {
 	whole := filepath.Join(dir, "whole")
 	mustRun(t, "--quiet", "--out", whole, job)
 	want := losses(t, whole)
+
+	// Another seed or another corpus would not be the same run.
+	other := filepath.Join(dir, "other.txt")
+	if err := os.WriteFile(other, []byte(strings.Repeat("another text, long enough to train on. ", 100)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []string{"seed=4", "data.path=" + other} {
+		e := pipetrain(t, "--quiet", "--out", whole, "--resume", "--set", set, "--set", "train.steps=20", job)
+		if e.code != int(exitcode.Environment) || !strings.Contains(e.stderr, "start a new run") {
+			t.Errorf("resumed with %s: %v", set, e)
+		}
+	}
 
 	for _, second := range [][]string{{}, {"--set", "parallel.stages=2"}, {"--set", "parallel.stages=1", "--set", "schedule.backward_p2=fused"}} {
 		out := filepath.Join(dir, "parts"+strings.Join(second, ""))
