@@ -1,0 +1,136 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// autoTries bounds how often the search is repeated with a lower limit.
+const autoTries = 6
+
+// search looks for the fastest schedule of the job within its memory limit. The search counts memory between ops;
+// where the engine's dry step of what it found needs more, the limit is
+// lowered by as much and the search repeated.
+func (j *job) search() (*schedule.Solution, error) {
+	limit := int64(j.spec.Schedule.MemoryLimit)
+	chunks := []int{1, 2}
+	if v := j.spec.Schedule.Chunks; v > 1 {
+		chunks = []int{v}
+	}
+	concat := int(j.spec.Schedule.Concat)
+	ranks, microbatches := j.spec.Parallel.Stages, j.spec.Schedule.Microbatches
+	problem := schedule.Problem{
+		Ranks: ranks, Microbatches: microbatches, Chunks: chunks, Concat: concat,
+		Model: func(stages int) (schedule.Costs, []schedule.StageBytes, bool) {
+			c, err := j.cutInto(stages, stages/ranks)
+			if err != nil {
+				return nil, nil, false
+			}
+			return c.costs, c.withExtra(), true
+		},
+	}
+	ask := limit
+	for tries := 0; ; tries++ {
+		if limit > 0 {
+			if ask <= 0 || tries == autoTries {
+				return nil, fmt.Errorf("schedule auto: no schedule found whose ranks need at most %d bytes; allow more memory, or take smaller micro-batches or more ranks", limit)
+			}
+			problem.Limit = []int64{ask}
+		}
+		found, err := schedule.Auto(problem)
+		if err != nil {
+			return nil, err
+		}
+		c, err := j.cutInto(found.Schedule.Stages, chunksOf(found.Schedule))
+		if err != nil {
+			return nil, err
+		}
+		if limit == 0 {
+			return found, nil
+		}
+		low, err := lowered(found.Schedule)
+		if err != nil {
+			return nil, err
+		}
+		var r Result
+		if err := j.fillMemory(&r, low, c); err != nil {
+			return nil, err
+		}
+		over := int64(0)
+		for _, n := range r.PeakBytes {
+			over = max(over, n-limit)
+		}
+		if over == 0 {
+			return found, nil
+		}
+		ask -= max(over, limit/50)
+	}
+}
+
+// withExtra returns the bytes of stages with what a rank needs besides added to the
+// fixed ones: the search knows nothing of scratch and tensors on their way.
+func (c *cutting) withExtra() []schedule.StageBytes {
+	out := append([]schedule.StageBytes(nil), c.bytes...)
+	for i, e := range c.extra {
+		out[i].Fixed += e.in + e.out
+		if i == 0 || e.scratch > c.extra[0].scratch {
+			out[i].Fixed += e.scratch
+		}
+	}
+	return out
+}
+
+// Found is what Solve found for a job with schedule.kind = "auto".
+type Found struct {
+	Schedule *schedule.Schedule
+	Kind     string // of the family, or "auto" for an order of the search's own
+	Policy   string
+	Makespan float64
+	Gap      float64 // over the lower bound, as a share of it
+	Bound    float64
+	Family   float64 // the best makespan of the builders
+	Costs    string
+	Unit     string
+}
+
+// String says what was found and how far it is from the lower bound.
+func (f *Found) String() string {
+	what := "an order of its own"
+	if f.Kind != "auto" {
+		what = f.Kind + " " + f.Policy
+	}
+	s := fmt.Sprintf("schedule auto: %s, makespan %s, %.1f %% above the lower bound", what, f.time(f.Makespan), 100*f.Gap)
+	if f.Kind == "auto" && f.Family > f.Makespan {
+		if f.Family < 1e300 {
+			s += fmt.Sprintf("; the best of the family takes %s", f.time(f.Family))
+		} else {
+			s += "; none of the family fits the memory limit"
+		}
+	}
+	return s
+}
+
+func (f *Found) time(x float64) string { return formatTime(x, f.Unit) }
+
+// Solve finds the schedule of a job with schedule.kind = "auto". The same job and costs give the
+// same schedule on every rank.
+func Solve(spec *jobs.Spec, source Source, ops kernels.Ops) (*Found, error) {
+	if source == nil || ops == nil {
+		return nil, errors.New("schedule auto: no costs")
+	}
+	j, err := newJob(spec, source, ops)
+	if err != nil {
+		return nil, err
+	}
+	s, err := j.search()
+	if err != nil {
+		return nil, err
+	}
+	s.Schedule.Name = "auto"
+	return &Found{Schedule: s.Schedule, Kind: s.Kind, Policy: s.Policy.String(), Makespan: s.Makespan, Gap: s.Gap(), Bound: s.Bound,
+		Family: s.Family, Costs: source.String(), Unit: source.unit()}, nil
+}

@@ -1,0 +1,168 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// Device describes the accelerator and the links of a job that has not run yet.
+type Device struct {
+	FLOPS        float64 // of the layers' own operations, a second, as reached and not as advertised
+	Bandwidth    float64 // of device memory, bytes a second
+	LinkBytes    float64 // between two ranks, bytes a second
+	LinkLatency  time.Duration
+	NodeRanks    int     // ranks of a node; 0: all on one
+	InterBytes   float64 // between nodes; 0: as LinkBytes
+	InterLatency time.Duration
+}
+
+// DefaultDevice is an assumption, not a measurement: an accelerator that reaches 100 TFLOP/s
+// and 2 TB/s, with links of 25 GB/s and 10 µs.
+func DefaultDevice() Device {
+	return Device{FLOPS: 100e12, Bandwidth: 2e12, LinkBytes: 25e9, LinkLatency: 10 * time.Microsecond}
+}
+
+// String tells all figures, so that a plan says what it assumed.
+func (d Device) String() string {
+	s := fmt.Sprintf("operations and bytes of the layers on an assumed device: %.4g TFLOP/s, memory %.4g GB/s, links %.4g GB/s and %v", d.FLOPS/1e12, d.Bandwidth/1e9, d.LinkBytes/1e9, d.LinkLatency)
+	if d.NodeRanks > 0 {
+		bytes, latency := d.inter()
+		s += fmt.Sprintf(" (between nodes of %d ranks: %.4g GB/s and %v)", d.NodeRanks, bytes/1e9, latency)
+	}
+	return s
+}
+
+func (d Device) inter() (bytes float64, latency time.Duration) {
+	bytes, latency = d.LinkBytes, d.LinkLatency
+	if d.InterBytes > 0 {
+		bytes = d.InterBytes
+	}
+	if d.InterLatency > 0 {
+		latency = d.InterLatency
+	}
+	return bytes, latency
+}
+
+// link returns the time of a message between two pipeline ranks.
+func (d Device) link(bytes float64, from, to int) float64 {
+	rate, latency := d.LinkBytes, d.LinkLatency
+	if d.NodeRanks > 0 && from/d.NodeRanks != to/d.NodeRanks {
+		rate, latency = d.inter()
+	}
+	return latency.Seconds() + bytes/rate
+}
+
+// deviceCosts are the op times of a model cut into stages on a Device. A layer's
+// pass takes the longer of its operations at the device's rate and its bytes at the
+// memory's (roofline): the weights once, however many micro-batches it has, and the slots that it reads or writes.
+type deviceCosts struct {
+	d        Device
+	m        *model.Model
+	cut      []model.Range
+	shape    model.Shape
+	f, i, w  []float64 // of one micro-batch, by stage
+	out, in  []float64 // bytes sent by SEND_F and SEND_B
+	update   []float64
+	params   []float64 // bytes of a stage's gradients
+	replicas int
+}
+
+func newDeviceCosts(d Device, j *job, cut []model.Range) *deviceCosts {
+	c := &deviceCosts{d: d, m: j.model, cut: cut, shape: j.shape, replicas: j.spec.Parallel.Replicas}
+	for _, r := range cut {
+		c.f = append(c.f, c.pass(r, model.PassForward, 1))
+		c.i = append(c.i, c.pass(r, model.PassInput, 1))
+		c.w = append(c.w, c.pass(r, model.PassWeight, 1))
+		rows := float64(j.shape.Rows())
+		c.out = append(c.out, 4*rows*float64(j.model.Layers[r.End-1].OutWidth()))
+		c.in = append(c.in, 4*rows*float64(j.model.Layers[r.First].InWidth()))
+		bytes := 4 * float64(model.NewLayout(j.model.ParamsOf(r)).Len)
+		c.params = append(c.params, bytes)
+		// The weights and each state are read and written, the gradients read and cleared.
+		c.update = append(c.update, bytes*float64(4+2*j.states)/d.Bandwidth)
+	}
+	return c
+}
+
+// pass returns the time of n micro-batches in one pass over the layers of r.
+func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
+	total := 0.0
+	for _, l := range c.m.Layers[r.First:r.End] {
+		bytes := 0.0
+		rows := float64(n * c.shape.Rows())
+		for _, s := range l.Slots() {
+			used := s.Life != model.FromInput
+			switch p {
+			case model.PassInput:
+				used = true
+			case model.PassWeight:
+				used = s.Life != model.UntilInput
+			}
+			if used {
+				bytes += rows * float64(s.Width) * float64(s.Type.Size())
+			}
+		}
+		weights := 0.0
+		for _, q := range l.Params() {
+			weights += 4 * float64(q.Len())
+		}
+		switch p {
+		case model.PassForward:
+			bytes += weights + 4*rows*float64(l.OutWidth())
+		case model.PassInput:
+			bytes += weights + 4*rows*float64(l.InWidth())
+		case model.PassWeight:
+			bytes += 2 * weights // the gradients are added to
+		}
+		shape := c.shape
+		shape.Batch *= n
+		total += max(float64(l.FLOPs(p, shape))/c.d.FLOPS, bytes/c.d.Bandwidth)
+	}
+	return total
+}
+
+// Compute implements schedule.Costs.
+func (c *deviceCosts) Compute(op schedule.Op) float64 {
+	switch op.Kind {
+	case schedule.Forward:
+		return c.f[op.Stage]
+	case schedule.BackwardInput:
+		return c.i[op.Stage]
+	case schedule.BackwardWeight:
+		if n := op.Microbatches(); n > 1 {
+			return c.pass(c.cut[op.Stage], model.PassWeight, n)
+		}
+		return c.w[op.Stage]
+	case schedule.Backward:
+		return c.i[op.Stage] + c.w[op.Stage]
+	case schedule.ReduceGrad:
+		return c.reduce(op.Stage, c.replicas)
+	case schedule.Update:
+		return c.update[op.Stage] + c.reduce(op.Stage, c.replicas)
+	}
+	return 0
+}
+
+// reduce returns the time of a ring all-reduce over n ranks: 2(n-1)/n of the bytes
+// over each link, in 2(n-1) messages. Replicas are taken to be on other nodes.
+func (c *deviceCosts) reduce(stage, n int) float64 {
+	if n < 2 {
+		return 0
+	}
+	rate, latency := c.d.inter()
+	return 2 * float64(n-1) * (c.params[stage]/float64(n)/rate + latency.Seconds())
+}
+
+// Transfer implements schedule.Costs.
+func (c *deviceCosts) Transfer(send schedule.Op, from, to int) float64 {
+	if send.Kind == schedule.SendF {
+		return c.d.link(c.out[send.Stage], from, to)
+	}
+	return c.d.link(c.in[send.Stage], from, to)
+}
+
+// stageUpdate implements costs.
+func (c *deviceCosts) stageUpdate(stage int) float64 { return c.update[stage] }

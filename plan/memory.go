@@ -1,0 +1,99 @@
+package plan
+
+import (
+	"maps"
+
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/rank"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// align is the engine's alignment of slots and blocks.
+const align = 256
+
+func aligned(n int64) int64 { return (n + align - 1) / align * align }
+
+// stageExtra is what a stage needs besides schedule.StageBytes.
+type stageExtra struct {
+	weights int64 // one copy of the parameters
+	scratch int64 // the largest pass
+	in, out int64 // a tensor received or sent
+}
+
+// stageBytes returns what each stage holds, from the layers' own declarations.
+func (j *job) stageBytes(cut []model.Range) ([]schedule.StageBytes, []stageExtra) {
+	bytes := make([]schedule.StageBytes, len(cut))
+	extra := make([]stageExtra, len(cut))
+	rows := int64(j.shape.Rows())
+	for i, r := range cut {
+		b, e := &bytes[i], &extra[i]
+		for _, l := range j.model.Layers[r.First:r.End] {
+			for _, s := range l.Slots() {
+				n := aligned(rows * int64(s.Width) * s.Type.Size())
+				switch s.Life {
+				case model.UntilInput:
+					b.UntilInput += n
+				case model.UntilWeight:
+					b.UntilWeight += n
+				case model.FromInput:
+					b.FromInput += n
+				}
+			}
+			for p := model.PassForward; p <= model.PassWeight; p++ {
+				e.scratch = max(e.scratch, 4*l.Work(p, j.ops, j.shape))
+			}
+		}
+		e.weights = aligned(4 * model.NewLayout(j.model.ParamsOf(r)).Len)
+		e.out = 4 * rows * int64(j.model.Layers[r.End-1].OutWidth())
+		e.in = 4 * rows * int64(j.model.Layers[r.First].InWidth())
+		if r.First == 0 {
+			e.in = 0
+		}
+		if r.End == len(j.model.Layers) {
+			e.out = 0
+		}
+		b.Fixed = e.weights * int64(2+j.states)
+	}
+	return bytes, extra
+}
+
+// estimateMemory returns each rank's peak without performing the step: what is
+// live between the ops, the largest scratch, and the tensors on their way. It differs from the
+// engine's arena by what receives posted ahead hold and by the holes between blocks.
+func estimateMemory(s *schedule.Schedule, c *cutting) []int64 {
+	peaks := schedule.PeakBytes(s, c.bytes)
+	versions := []int(nil)
+	if s.Async != nil {
+		versions = schedule.PeakVersions(s)
+	}
+	for r := range peaks {
+		var scratch, wire, weights int64
+		for _, stage := range s.StagesOf(r) {
+			e := c.extra[stage]
+			scratch = max(scratch, e.scratch)
+			// Of each direction one tensor leaves while the next is awaited.
+			wire = max(wire, e.in+e.out)
+			weights = max(weights, e.weights)
+		}
+		peaks[r] += scratch + wire + aligned(int64(s.Microbatches)*8)
+		if versions != nil {
+			peaks[r] += int64(versions[r]-1) * weights
+		}
+	}
+	return peaks
+}
+
+// exactMemory performs each rank's step on a dry arena.
+func (j *job) exactMemory(lowered *schedule.Schedule, c *cutting) ([]rank.Memory, error) {
+	w := j.work(lowered, c)
+	out := make([]rank.Memory, lowered.Ranks)
+	for r := range out {
+		m, err := rank.PlanMemory(w, r, j.ops)
+		if err != nil {
+			return nil, err
+		}
+		m.ByCategory = maps.Clone(m.ByCategory)
+		out[r] = m
+	}
+	return out, nil
+}
