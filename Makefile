@@ -74,7 +74,7 @@ bench: ## all benchmarks, COUNT (6) times each, into build/bench/<commit>.txt; B
 	$(GO) test ./... -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -count $(COUNT) -p 1 -timeout 60m | tee -a build/bench/$(COMMIT).txt
 
 bench-compare: ## compare two results of make bench: OLD=file NEW=file
-	@[ -n "$(OLD)" ] && [ -n "$(NEW)" ] || { echo "make bench-compare OLD=build/bench/a.txt NEW=build/bench/b.txt; there are:"; ls build/bench 2>/dev/null; exit 1; }
+	@[ -n "$(OLD)" ] && [ -n "$(NEW)" ] || { echo "make bench-compare OLD=build/bench/a.txt NEW=build/bench/b.txt; there are:"; ls build/bench 2>/dev/null || echo 'none yet: make bench'; exit 1; }
 	$(GO) run $(BENCHSTAT) $(OLD) $(NEW)
 
 docs: ## rewrite the parts of README and docs that come from the code, and check the links
