@@ -83,13 +83,16 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child
 		t, err = local.Join(seg, w.Rank, w.Size, local.Options{Context: ctx})
 		seg.Close()
 	} else {
-		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w)})
+		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit})
 	}
 	if err != nil {
 		return nil, exitcode.With(exitcode.Environment, err)
 	}
 	return t, nil
 }
+
+// finalizeLimit is what MPI_Finalize gets after the final barrier.
+const finalizeLimit = 3 * time.Second
 
 // launchOf tells the MPI transport what the launcher's variables said.
 func launchOf(w launcher.World) mpi.Launch {

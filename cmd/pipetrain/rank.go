@@ -256,6 +256,12 @@ func (p *process) end(err error) error {
 		err = &reported{err}
 	}
 	if p.transport != nil {
+		if err == nil || code == exitcode.Stopped {
+			// All are here before anyone leaves, so that closing can be bounded.
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			_ = collectives.World(p.transport).Barrier(ctx) // a lost peer is the launcher's to report
+			cancel()
+		}
 		p.transport.Close()
 	}
 	if p.folder != nil {

@@ -30,6 +30,10 @@ type Config struct {
 	// Cores is the number of cores the ranks of this node share; 0: those this
 	// process may use.
 	Cores int
+	// FinalizeLimit bounds how long Close waits for MPI_Finalize; 0: for ever.
+	// MPICH 4.0 over UCX hangs there between hosts, every other time. A caller that
+	// sets it has met the other ranks (a barrier) just before Close, and exits after.
+	FinalizeLimit time.Duration
 	// MaxMessage is the largest piece given to one MPI call, in bytes; longer
 	// messages are cut. 0: 2³¹−1, the largest count of an int. Tests lower it.
 	MaxMessage int

@@ -2,7 +2,8 @@ package mpi
 
 import (
 	"encoding/binary"
-	"runtime"
+	"fmt"
+	"syscall"
 )
 
 // How a message travels. Up to smallBytes it is one MPI message. A longer one
@@ -26,19 +27,19 @@ const (
 	roleBody         // the receive of a piece of the rest
 )
 
-// slots are buffers of headBytes at fixed places.
+// slots are buffers of headBytes at fixed places, outside the Go heap: MPI may
+// hold one for as long as the process lives, where Finalize is left out.
 type slots struct {
 	free [][]byte
-	pins []*runtime.Pinner
 }
 
 func (s *slots) get() []byte {
 	if len(s.free) == 0 {
 		const stride, count = 2112, 64
-		slab := make([]byte, stride*count)
-		pin := &runtime.Pinner{}
-		pin.Pin(&slab[0])
-		s.pins = append(s.pins, pin)
+		slab, err := syscall.Mmap(-1, 0, stride*count, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+		if err != nil {
+			panic(fmt.Sprintf("mpi: no memory for message heads: %v", err)) // as a failing make would
+		}
 		for i := range count {
 			s.free = append(s.free, slab[i*stride:][:headBytes:headBytes])
 		}

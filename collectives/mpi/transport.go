@@ -243,7 +243,21 @@ func (t *Transport) finalize() error {
 		}
 	}
 	signals := saveSignals()
-	r, _, _ := purego.SyscallN(t.lib.fn.finalize)
+	var r uintptr
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r, _, _ = purego.SyscallN(t.lib.fn.finalize)
+	}()
+	var limit <-chan time.Time
+	if t.cfg.FinalizeLimit > 0 {
+		limit = time.After(t.cfg.FinalizeLimit)
+	}
+	select {
+	case <-ended:
+	case <-limit:
+		return nil // all that matters has been sent; the process may exit
+	}
 	// A library that puts back "the old handlers" would put back what it found, not what is there now.
 	signals.restore()
 	return t.lib.check("MPI_Finalize", r)
