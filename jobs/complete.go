@@ -63,6 +63,9 @@ func (l *loader) completeSchedule(missing func(string) bool) {
 			s.Schedule.BackwardP2 = string(schedule.PlaceNative)
 		}
 	}
+	if missing("optimizer.clip") && known && info.Async {
+		s.Optimizer.Clip = 0
+	}
 	if missing("schedule.microbatches") {
 		s.Schedule.Microbatches = s.Parallel.Stages
 		if known && l.ok("parallel.stages", "schedule.chunks") {
@@ -70,7 +73,7 @@ func (l *loader) completeSchedule(missing func(string) bool) {
 		}
 		l.follow("schedule.microbatches", "parallel.stages")
 	}
-	for _, key := range []string{"schedule.chunks", "schedule.backward_p2", "schedule.microbatches"} {
+	for _, key := range []string{"schedule.chunks", "schedule.backward_p2", "schedule.microbatches", "optimizer.clip"} {
 		if missing(key) {
 			l.follow(key, "schedule.kind")
 		}

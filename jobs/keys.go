@@ -87,7 +87,7 @@ var keyList = []Key{
 	{Name: "optimizer.eps", Doc: "Added to the denominator (adamw).", min: 0, max: 1, above: true},
 	{Name: "optimizer.weight_decay", Doc: "Weight decay of matrices; gains have none.", min: 0, max: 100},
 	{Name: "optimizer.momentum", Doc: "Momentum (sgd).", min: 0, max: 1, below: true},
-	{Name: "optimizer.clip", Doc: "Largest norm of the gradient over all stages; longer ones are scaled down. 0: no clipping.", min: 0, max: 1e9},
+	{Name: "optimizer.clip", Doc: "Largest norm of the gradient over all stages; longer ones are scaled down. 0: no clipping.", Note: "`1.0`; `0.0` for asynchronous kinds, which cannot clip", min: 0, max: 1e9},
 
 	{Name: "parallel.stages", Doc: "Ranks of one pipeline.", min: 1, max: schedule.MaxRanks},
 	{Name: "parallel.replicas", Doc: "Copies of the pipeline, each with its share of the batch.", min: 1, max: 1 << 16},

@@ -181,6 +181,9 @@ func (l *loader) validateSchedule() {
 		l.mistake("schedule.microbatches", fmt.Sprintf("%d over %d stages make more than %d ops a step", c.Microbatches, s.Parallel.Stages*c.Chunks, maxOps), fmt.Sprintf("at most %d", max(1, maxOps/ops)), "")
 		return
 	}
+	if info.Async {
+		l.validateAsync()
+	}
 	plan, err := s.BuildSchedule()
 	if err != nil {
 		l.mistake("schedule.kind", err.Error(), info.Rule, "")
@@ -192,6 +195,18 @@ func (l *loader) validateSchedule() {
 			how = fmt.Sprintf(" (parallel.stages = %d × schedule.chunks = %d)", s.Parallel.Stages, c.Chunks)
 		}
 		l.mistake("model.layers", fmt.Sprintf("%d layers are too few for %d stages%s", s.Model.Layers, plan.Stages, how), fmt.Sprintf("at least %d layers, or fewer stages", plan.Stages), "")
+	}
+}
+
+// validateAsync finds what needs all stages at once, which a schedule that updates
+// each stage at its own time does not have.
+func (l *loader) validateAsync() {
+	s := &l.spec
+	if clip := s.Optimizer.Clip; l.ok("optimizer.clip") && clip > 0 {
+		l.mistake("optimizer.clip", fmt.Sprintf("%s needs the gradient norm over all stages, and %s updates each stage at its own time within the step", formatFloat(clip), s.Schedule.Kind), "0, or a synchronous schedule.kind", "")
+	}
+	if l.ok("model.tied") && s.Model.Tied {
+		l.mistake("model.tied", fmt.Sprintf("the gradients of embedding and head must be added before an update, and %s updates each stage at its own time within the step", s.Schedule.Kind), "false, or a synchronous schedule.kind", "")
 	}
 }
 

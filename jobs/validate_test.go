@@ -44,6 +44,8 @@ func TestImpossible(t *testing.T) {
 		{"schedule.chunks=2", "schedule.chunks: 2 stages a rank: 1f1b places 1"},
 		{"schedule.microbatches=1048576 train.batch=1048576 parallel.stages=4", "schedule.microbatches: 1048576 over 4 stages make more than 4194304 ops a step (at most 349525)"},
 		{"schedule.memory_limit=-1", "schedule.memory_limit: is negative: -1"},
+		{"schedule.kind=pipedream optimizer.clip=1 parallel.stages=2", "optimizer.clip: 1 needs the gradient norm over all stages, and pipedream updates each stage at its own time within the step (0, or a synchronous schedule.kind)"},
+		{"schedule.kind=pipedream-2bw model.tied=true parallel.stages=2", "model.tied: the gradients of embedding and head must be added before an update, and pipedream-2bw updates each stage at its own time within the step (false, or a synchronous schedule.kind)"},
 		{"schedule.kind=zero", "schedule.kind: no such kind: \"zero\""},
 		{"data.kind=text", "data.path: is missing (data.kind = \"text\" reads a file)"},
 		{"data.kind=text data.path=" + dir, "is a folder; one file is read (join its files first"},

@@ -40,6 +40,7 @@ type machine struct {
 	pretend func(op schedule.Op, start int64)
 
 	reduce func(ctx context.Context, st *stage) error
+	apply  func(st *stage) // the optimizer, within an Update op; nil when dry
 	record func(op schedule.Op, category string, start, end int64)
 }
 
@@ -87,6 +88,11 @@ func sendOf(op schedule.Op) schedule.Op {
 func (m *machine) step(ctx context.Context) error {
 	m.posted = map[int]receive{}
 	m.sending = map[int]send{}
+	for _, st := range m.stages {
+		if st.versions != nil {
+			st.versions.begin()
+		}
+	}
 	before := m.arena.Used()
 	next := 0 // first op whose receive is not yet posted
 	for i, op := range m.program {
@@ -177,18 +183,21 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 		if m.reduce != nil {
 			err = m.reduce(ctx, st)
 		}
+	case schedule.Update:
+		category = "optimizer"
+		err = m.update(ctx, st)
 	default:
 		err = fmt.Errorf("kind %d is unknown to the engine", op.Kind)
 	}
 	if err != nil {
 		return err
 	}
-	if m.dev != nil && category == "compute" {
+	if m.dev != nil && (category == "compute" || category == "optimizer") {
 		if err := m.dev.Sync(); err != nil {
 			return err
 		}
 	}
-	if m.pretend != nil && (category == "compute" || category == "reduce") {
+	if m.pretend != nil && (category == "compute" || category == "reduce" || category == "optimizer") {
 		m.pretend(op, start)
 	}
 	if m.record != nil {
@@ -324,7 +333,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ker
 		}
 		r := w.Cut[op.Stage]
 		st := &stage{
-			index: op.Stage, layers: layers[r.First:r.End], shape: shape,
+			index: op.Stage, base: r.First, layers: layers[r.First:r.End], shape: shape,
 			first: op.Stage == 0, last: op.Stage == sched.Stages-1,
 			arena: arena, dev: dev, ops: ops,
 			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),

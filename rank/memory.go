@@ -70,11 +70,13 @@ func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ke
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: stage %d: %w", me, i, err)
 		}
-		params = max(params, len(st.params.Params))
-		for l := w.Cut[i].First; l < w.Cut[i].End; l++ {
-			st.wBuf = append(st.wBuf, st.params.Views(st.weights.As(kernels.F32), l))
-			st.gBuf = append(st.gBuf, st.params.Views(st.grads.As(kernels.F32), l))
+		if w.Schedule.Async != nil {
+			if st.versions, err = newVersions(w.Schedule, program, i); err != nil {
+				return nil, fmt.Errorf("rank %d: stage %d: %w", me, i, err)
+			}
 		}
+		params = max(params, len(st.params.Params))
+		st.wBuf, st.gBuf = st.views(st.weights.As(kernels.F32)), st.views(st.grads.As(kernels.F32))
 	}
 	var err error
 	if m.losses, err = arena.Alloc(int64(w.Schedule.Microbatches)*8, catScratch); err == nil {

@@ -22,7 +22,7 @@ type wireEvent struct {
 	Start, End int64
 }
 
-var categories = []string{"compute", "wait", "transfer", "reduce"}
+var categories = []string{"compute", "wait", "transfer", "reduce", "optimizer"}
 
 // StepEvents are the ops of one step on all ranks, by rank.
 type StepEvents struct {
@@ -110,12 +110,12 @@ func (tr *Trainer) gather(ctx context.Context, r *recorder) ([]StepEvents, error
 	return out, nil
 }
 
-// Timeline returns the step's compute ops of the first replica: what Simulate predicts.
+// Timeline returns the step's compute ops, and updates within it, of the first replica: what Simulate predicts.
 func (s StepEvents) Timeline(pipelineRank func(world int) (int, bool), ranks int) *schedule.Timeline {
 	t := &schedule.Timeline{Ranks: ranks}
 	for _, e := range s.Events {
 		r, ok := pipelineRank(e.Rank)
-		if ok && e.Op.Kind.IsCompute() {
+		if ok && (e.Op.Kind.IsCompute() || e.Op.Kind == schedule.Update) {
 			ev := e.Event
 			ev.Rank = r
 			t.Events = append(t.Events, ev)
@@ -156,7 +156,7 @@ func costsOf(steps []StepEvents, pipelineRank func(world int) (int, bool)) measu
 				continue
 			}
 			switch {
-			case e.Op.Kind.IsCompute() || e.Op.Kind == schedule.ReduceGrad:
+			case e.Op.Kind.IsCompute() || e.Op.Kind == schedule.ReduceGrad || e.Op.Kind == schedule.Update:
 				compute[keyOf(e.Op)] = append(compute[keyOf(e.Op)], e.End-e.Start)
 			case e.Op.Kind.IsRecv():
 				send := sendOf(e.Op)

@@ -94,10 +94,14 @@ func (tr *Trainer) Save(ctx context.Context, dir string, step int, program strin
 	if tr.place.Replica == 0 {
 		c.Shard = tr.place.Stage
 	}
+	extra := map[string]any{dataKey: tr.data.source.Fingerprint()}
+	if tr.u.opt.updates != step {
+		extra[updatesKey] = tr.u.opt.updates
+	}
 	err = checkpoint.Save(ctx, c, weights, state, checkpoint.Meta{
 		Job: tr.spec.Name, Seed: tr.spec.Seed, Config: append(config, '\n'), Program: program,
 		DataPosition: int64(step) * int64(tr.spec.Train.Batch),
-		Extra:        map[string]any{dataKey: tr.data.source.Fingerprint()},
+		Extra:        extra,
 	})
 	if errors.Is(err, checkpoint.ErrPrune) { // saved all the same
 		warn(err.Error())
@@ -164,7 +168,7 @@ func (tr *Trainer) Load(ctx context.Context, dir string, step int, warn func(str
 	if err := tr.restore(c); err != nil {
 		return 0, exitcode.With(exitcode.Environment, err)
 	}
-	tr.u.opt.step = at
+	tr.u.opt.step, tr.u.opt.updates = at, updatesOf(c.Manifest)
 	return at, tr.dev.Sync()
 }
 
@@ -197,6 +201,18 @@ func (tr *Trainer) choose(dir string, step int, warn func(string)) (*checkpoint.
 
 // dataKey is where a manifest holds the fingerprint of the data.
 const dataKey = "data"
+
+// updatesKey is where a manifest holds the optimizer's updates, where they are not
+// as many as the steps.
+const updatesKey = "updates"
+
+func updatesOf(m checkpoint.Manifest) int {
+	n := m.Step
+	if raw, ok := m.Extra[updatesKey]; ok {
+		_ = json.Unmarshal(raw, &n)
+	}
+	return n
+}
 
 // sameRun refuses a checkpoint after which the run would not go on as it began:
 // the seed and the data decide every batch.

@@ -12,6 +12,7 @@ import (
 // frees all that a run does and computes nothing.
 type stage struct {
 	index  int
+	base   int // the model's index of layers[0]
 	layers []model.Layer
 	shape  model.Shape // of one micro-batch
 	first  bool        // has the model's first layer
@@ -34,9 +35,20 @@ type stage struct {
 	frames  map[int]*frame
 	groups  map[int]*group // by first micro-batch
 
-	lossScale float32
-	scratch   [3]int64 // f32 elements of work for one micro-batch, by pass
+	versions  *versions // nil unless the schedule is asynchronous
+	squares   []float64 // squared gradient norms of the step's updates so far, by parameter; asynchronous only
+	lossScale []float32 // by micro-batch
+	scratch   [3]int64  // f32 elements of work for one micro-batch, by pass
 	slotsTmp  [][]kernels.Buffer
+}
+
+// views returns the parameters within a flat buffer, by layer.
+func (s *stage) views(flat kernels.Buffer) [][]kernels.Buffer {
+	var out [][]kernels.Buffer
+	for i := range s.layers {
+		out = append(out, s.params.Views(flat, s.base+i))
+	}
+	return out
 }
 
 // groupRange is the range of micro-batches that the W of a micro-batch covers.
@@ -219,7 +231,7 @@ func (s *stage) forward(mb int, out kernels.Buffer, tokens, targets []int32) err
 		s.dev.CopyIn(s.slot(end, slotIndex(s.layers[end], model.SlotTargets), mb), int32Bytes(targets))
 	}
 	for i, l := range s.layers {
-		c := s.call(i, w)
+		c := s.call(i, mb, w)
 		for j := range c.Slots {
 			c.Slots[j] = s.slot(i, j, mb)
 		}
@@ -244,7 +256,7 @@ func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
 	}
 	if s.dev != nil {
 		for i := len(s.layers) - 1; i >= 0; i-- {
-			c := s.call(i, w)
+			c := s.call(i, mb, w)
 			for j := range c.Slots {
 				c.Slots[j] = s.slot(i, j, mb)
 			}
@@ -275,7 +287,7 @@ func (s *stage) backwardWeight(first, last int) error {
 	}
 	if s.dev != nil {
 		for i := len(s.layers) - 1; i >= 0; i-- {
-			c := s.call(i, w)
+			c := s.call(i, first, w)
 			c.Shape.Batch *= n
 			for j := range c.Slots {
 				c.Slots[j] = s.groupSlot(i, j, g)
@@ -338,7 +350,7 @@ func (s *stage) backwardLayer(i, mb int, dy kernels.Block, hasDY bool, target ke
 		return err
 	}
 	if s.dev != nil {
-		c := s.call(i, w)
+		c := s.call(i, mb, w)
 		var off int64
 		for j, slot := range l.Slots() {
 			switch {
@@ -380,12 +392,15 @@ func (s *stage) drop(g *group) {
 	for mb := g.first; mb <= g.last; mb++ {
 		delete(s.frames, mb)
 	}
+	s.read(g.first, g.last)
 }
 
-func (s *stage) call(layer int, work kernels.Block) *model.Call {
+// call prepares a pass of a layer for a micro-batch, or for a group by its first:
+// all of a group read the same weights.
+func (s *stage) call(layer, mb int, work kernels.Block) *model.Call {
 	c := &model.Call{
-		Dev: s.dev, Shape: s.shape, LossScale: s.lossScale,
-		Weights: s.wBuf[layer], Grads: s.gBuf[layer],
+		Dev: s.dev, Shape: s.shape, LossScale: s.lossScale[mb],
+		Weights: s.weightsOf(mb)[layer], Grads: s.gBuf[layer],
 		Slots: s.slotsTmp[layer],
 	}
 	if !work.Empty() {

@@ -87,9 +87,11 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 		return nil, err
 	}
 	m.data = tr.data
+	scales := lossScales(tr.work.Schedule, tr.work.Shape, spec.Parallel.Replicas)
 	for _, st := range m.stages {
-		st.lossScale = 1 / float32(tr.u.tokens)
+		st.lossScale = scales
 	}
+	m.apply = tr.u.applyWithin
 	if err := tr.connect(t); err != nil {
 		return nil, err
 	}
@@ -293,6 +295,9 @@ func (tr *Trainer) span() spanOf {
 	var s spanOf
 	first := true
 	for _, e := range tr.events {
+		if e.category == "optimizer" && !first { // an asynchronous schedule's, part of its makespan
+			s.end = float64(e.end+tr.offset) * 1e-9
+		}
 		if e.category != "compute" {
 			continue
 		}

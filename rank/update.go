@@ -104,7 +104,11 @@ func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult
 	if m.dev == nil {
 		return r, nil
 	}
-	u.opt.apply(m, r.gradNorm)
+	if m.sched.Async == nil {
+		u.opt.apply(m, r.gradNorm)
+	} else {
+		u.opt.advance(m)
+	}
 	return r, m.dev.Sync()
 }
 
@@ -123,12 +127,14 @@ func (u *update) collect(ctx context.Context, v []float64, losses int) error {
 			continue
 		}
 		st := m.stages[i]
-		sums := m.sums.As(kernels.F64).Slice(0, int64(len(st.params.Params)))
-		st.params.SumSquares(m.dev, sums, st.grads.As(kernels.F32))
-		host := make([]float64, sums.Len)
-		m.dev.CopyOut(float64Bytes(host), sums)
+		var squares []float64
+		if st.versions == nil {
+			squares = u.sumSquares(st)
+		} else {
+			squares = st.meanSquares()
+		}
 		for k, p := range st.params.Params {
-			v[p.Index] = host[k]
+			v[p.Index] = squares[k]
 		}
 	}
 	if last := m.stages[m.sched.Stages-1]; last != nil {
@@ -141,6 +147,16 @@ func (u *update) collect(ctx context.Context, v []float64, losses int) error {
 		}
 	}
 	return nil
+}
+
+// sumSquares returns the sum of squares of each parameter's gradient.
+func (u *update) sumSquares(st *stage) []float64 {
+	dev := u.m.dev
+	sums := u.m.sums.As(kernels.F64).Slice(0, int64(len(st.params.Params)))
+	st.params.SumSquares(dev, sums, st.grads.As(kernels.F32))
+	host := make([]float64, sums.Len)
+	dev.CopyOut(float64Bytes(host), sums)
+	return host
 }
 
 // checkNumbers names where a NaN or Inf came from.
@@ -208,22 +224,37 @@ type optimizer struct {
 	lr   model.LRSchedule
 	clip float64
 	step int // steps done
+	// updates done, which is what AdamW's bias correction counts: one a step, more
+	// in asynchronous schedules.
+	updates int
 }
 
 // apply updates the weights of every stage and clears the gradients.
 func (o *optimizer) apply(m *machine, norm float64) {
-	scale := model.ClipScale(norm, o.clip)
-	o.step++
-	lr := o.lr.At(o.step)
+	o.advance(m)
 	for _, i := range m.order() {
-		st := m.stages[i]
-		var states []kernels.Buffer
-		for _, b := range st.states {
-			states = append(states, b.As(kernels.F32))
-		}
-		o.rule.Update(m.dev, st.params, st.weights.As(kernels.F32), st.grads.As(kernels.F32), states, o.step, lr, scale)
-		m.dev.Zero(st.grads.Buffer)
+		o.applyTo(m.dev, m.stages[i], o.updates, o.lr.At(o.step), model.ClipScale(norm, o.clip))
 	}
+}
+
+// advance counts a step and its updates.
+func (o *optimizer) advance(m *machine) {
+	o.step++
+	if a := m.sched.Async; a != nil {
+		o.updates += (m.sched.Microbatches + a.Every - 1) / a.Every
+	} else {
+		o.updates++
+	}
+}
+
+// applyTo performs one update of a stage, its n-th of the run.
+func (o *optimizer) applyTo(dev kernels.Device, st *stage, n int, lr float64, scale float32) {
+	var states []kernels.Buffer
+	for _, b := range st.states {
+		states = append(states, b.As(kernels.F32))
+	}
+	o.rule.Update(dev, st.params, st.weights.As(kernels.F32), st.grads.As(kernels.F32), states, n, lr, scale)
+	dev.Zero(st.grads.Buffer)
 }
 
 func int32Bytes(x []int32) []byte {
