@@ -130,34 +130,63 @@ func (j *job) try(c candidate) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Schedule: c.kind, P2: string(c.policy.Placement), Concat: concatText(c.policy.Concat, string(c.policy.Placement))}
+	r := &Result{program: &program{candidate: c, ops: s.Ops()}, Schedule: c.kind, P2: string(c.policy.Placement), Concat: concatText(c.policy.Concat, string(c.policy.Placement))}
 	return r, j.judge(r, s, c.exact)
+}
+
+// program is what a Result was made from, to be made again.
+type program struct {
+	candidate
+	found *schedule.Schedule // by the search; else the candidate's base and policy
+	ops   int
+}
+
+// replay simulates the schedule of a result once more: timelines of all of them at once would not fit in memory.
+func (j *job) replay(r *Result) (*schedule.Schedule, *schedule.Timeline, error) {
+	s := r.program.found
+	if s == nil {
+		var err error
+		if s, err = schedule.TwoBP(r.program.base, r.program.policy); err != nil {
+			return nil, nil, err
+		}
+	}
+	s, t, _, err := j.simulate(r, s, r.program.exact)
+	return s, t, err
 }
 
 // judge simulates a schedule of compute ops and fills in r.
 func (j *job) judge(r *Result, s *schedule.Schedule, exact bool) error {
-	cut, err := j.cutInto(s.Stages, chunksOf(s))
+	s, t, cut, err := j.simulate(r, s, exact)
 	if err != nil {
 		return err
+	}
+	return j.fill(r, s, t, cut)
+}
+
+// simulate returns the schedule as simulated, lowered where exact, and its timeline without transfers.
+func (j *job) simulate(r *Result, s *schedule.Schedule, exact bool) (*schedule.Schedule, *schedule.Timeline, *cutting, error) {
+	cut, err := j.cutInto(s.Stages, chunksOf(s))
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	switch {
 	case exact:
 		if s, err = lowered(s); err != nil {
-			return err
+			return nil, nil, nil, err
 		}
 	case j.spec.Parallel.Replicas > 1 || len(s.Place) > 1:
 		// Reductions take time, and only lowered schedules have them. The window of
 		// sends is left open: choosing it takes longer than all the rest.
 		if s, err = schedule.Passes(schedule.AddTransfers, schedule.AddReduceGrad)(s); err != nil {
-			return err
+			return nil, nil, nil, err
 		}
 		s.Window = s.Microbatches
 	}
 	t, err := schedule.Simulate(s, cut.costs)
 	if err != nil {
-		return fmt.Errorf("simulating %s: %w", r.Name(), err)
+		return nil, nil, nil, fmt.Errorf("simulating %s: %w", r.Name(), err)
 	}
-	return j.fill(r, s, withoutTransfers(t), cut)
+	return s, withoutTransfers(t), cut, nil
 }
 
 // tryAuto searches for a schedule; nil where none fits.
@@ -166,7 +195,7 @@ func (j *job) tryAuto(exact bool) *Result {
 	if err != nil {
 		return nil
 	}
-	r := &Result{Schedule: "auto", P2: string(schedule.PlaceNative), Concat: "1"}
+	r := &Result{program: &program{candidate: candidate{exact: exact}, found: found.Schedule, ops: found.Schedule.Ops()}, Schedule: "auto", P2: string(schedule.PlaceNative), Concat: "1"}
 	if err := j.judge(r, found.Schedule, exact); err != nil {
 		return nil
 	}

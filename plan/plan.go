@@ -67,7 +67,8 @@ type Result struct {
 	Pareto       bool `json:"pareto"` // no other is both as fast and as small
 	Job          bool `json:"job,omitempty"`
 
-	worst int64 // largest of PeakBytes
+	worst   int64 // largest of PeakBytes
+	program *program
 }
 
 // Peak returns the bytes of the rank that holds the most.

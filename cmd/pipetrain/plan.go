@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
 	"github.com/pipetrain/pipetrain/plan"
+	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -37,6 +39,7 @@ func planCommand(stdout io.Writer) *cli.Command {
 			&cli.DurationFlag{Name: "inter-latency", Usage: "assumed latency between nodes (default: as --link-latency)"},
 			&cli.BoolFlag{Name: "auto", Usage: "search for a schedule of its own also where that takes long"},
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object on standard output"},
+			&cli.StringFlag{Name: "html", Usage: "write one self-contained page to `FILE`: timelines to zoom and compare"},
 			&cli.IntFlag{Name: "width", Usage: "`COLUMNS` of the drawing (default: the terminal's)"},
 		},
 		Action: func(_ context.Context, c *cli.Command) error { return makePlan(c, stdout) },
@@ -63,6 +66,15 @@ func makePlan(c *cli.Command, stdout io.Writer) error {
 	p, err := plan.Make(spec, plan.Options{Source: source, Ops: ops, Auto: c.Bool("auto")})
 	if err != nil {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("plan: %w", err))
+	}
+	if path := c.String("html"); path != "" {
+		var b bytes.Buffer
+		if err := p.WriteHTML(&b); err != nil {
+			return err
+		}
+		if err := record.WriteFile(path, b.Bytes()); err != nil {
+			return exitcode.With(exitcode.Environment, err)
+		}
 	}
 	if c.Bool("json") {
 		return printJSON(stdout, p)
