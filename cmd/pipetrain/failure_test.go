@@ -271,3 +271,35 @@ func TestNumerics(t *testing.T) {
 		t.Errorf("a learning rate of 1000: %v", e)
 	}
 }
+
+// Mistakes that every rank of an MPI world sees are said once, with the mend.
+func TestBadWorld(t *testing.T) {
+	job := writeJob(t, tinyJob)
+	for family := range mpiruns {
+		for name, c := range map[string]struct {
+			args []string
+			want string
+		}{
+			"too few ranks":   {nil, "-n 4"},
+			"local transport": {[]string{"--set", "parallel.stages=2", "--set", "transport.kind=local"}, `use "auto" or "mpi"`},
+			"bad job":         {[]string{"--set", "model.heads=7"}, "model.heads"},
+		} {
+			t.Run(family+"/"+name, func(t *testing.T) {
+				before := sharedMemory(t)
+				out := filepath.Join(t.TempDir(), "run")
+				args := append(append(mpirun(t, family, 2), "--quiet", "--out", out), c.args...)
+				e := begin(t, append(args, job)...).wait()
+				if e.code != int(exitcode.Usage) {
+					t.Errorf("want %v, got %v", exitcode.Usage, e)
+				}
+				if n := strings.Count(e.stderr, c.want); n != 1 {
+					t.Errorf("%q is said %d times: %v", c.want, n, e)
+				}
+				if _, err := os.Stat(out); err == nil {
+					t.Error("a run folder was made")
+				}
+				nothingLeft(t, before)
+			})
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -67,6 +68,11 @@ func (p *process) run(ctx context.Context) error {
 		return err
 	}
 	p.child.Ready()
+	// What drives the transport must not wait for a long compute call to end. The
+	// embedded launcher has seen to that; mpirun may have bound this rank to one core.
+	if n := threads(p.spec, p.world) + 1; runtime.GOMAXPROCS(0) < n {
+		runtime.GOMAXPROCS(n)
+	}
 	var err error
 	if p.transport, err = openTransport(ctx, p.spec, p.world, p.child); err != nil {
 		return err
@@ -88,6 +94,9 @@ func (p *process) run(ctx context.Context) error {
 
 // prepare opens what this rank needs by itself, before it meets the others.
 func (p *process) prepare() error {
+	if p.spec.Transport.Kind == "local" && !p.child.Active() {
+		return exitcode.Errorf(exitcode.Usage, "transport.kind = \"local\" is for ranks that pipetrain starts itself, and %s started this one: run pipetrain alone, or use \"auto\" or \"mpi\"", p.world.Launcher)
+	}
 	if p.child.Active() {
 		f, err := record.Join(p.o.out)
 		if err != nil {
@@ -297,6 +306,9 @@ func (p *process) endForeign(err error) error {
 			return &reported{err}
 		}
 		return err
+	}
+	if code == exitcode.Usage && p.folder == nil {
+		first = p.world.Rank == 0 // the same mistake on every rank is said once
 	}
 	if first {
 		fmt.Fprintf(p.o.stderr, "pipetrain: rank %d on %s: %v\n", p.world.Rank, host, err)
