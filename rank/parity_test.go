@@ -79,6 +79,12 @@ func train(t testing.TB, spec *jobs.Spec, world []collectives.Transport) outcome
 // trainOn is train on devices made from the CPU's.
 func trainOn(t testing.TB, spec *jobs.Spec, world []collectives.Transport, wrap func(kernels.Device) kernels.Device) outcome {
 	t.Helper()
+	return trainWith(t, spec, world, wrap, func(*Trainer) {})
+}
+
+// trainWith is trainOn with a look at each rank before its first step.
+func trainWith(t testing.TB, spec *jobs.Spec, world []collectives.Transport, wrap func(kernels.Device) kernels.Device, ready func(*Trainer)) outcome {
+	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 30*time.Second, fmt.Errorf("the run hangs"))
 	defer cancel()
 	var mu sync.Mutex
@@ -103,6 +109,7 @@ func trainOn(t testing.TB, spec *jobs.Spec, world []collectives.Transport, wrap 
 					return err
 				}
 				defer tr.Close()
+				ready(tr)
 				for step := 1; step <= spec.Train.Steps; step++ {
 					res, err := tr.Step(ctx, step, false)
 					if err != nil {
