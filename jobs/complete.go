@@ -52,6 +52,9 @@ func (l *loader) complete() {
 func (l *loader) completeSchedule(missing func(string) bool) {
 	s := &l.spec
 	info, known := schedule.Lookup(s.Schedule.Kind)
+	if s.Schedule.Kind == KindAuto || s.Schedule.Kind == KindFile {
+		l.completeCustom(missing)
+	}
 	if missing("schedule.chunks") && known {
 		s.Schedule.Chunks = max(1, info.DefaultChunks)
 	}
@@ -66,7 +69,7 @@ func (l *loader) completeSchedule(missing func(string) bool) {
 	if missing("optimizer.clip") && known && info.Async {
 		s.Optimizer.Clip = 0
 	}
-	if missing("schedule.microbatches") {
+	if missing("schedule.microbatches") && s.custom == nil {
 		s.Schedule.Microbatches = s.Parallel.Stages
 		if known && l.ok("parallel.stages", "schedule.chunks") {
 			s.Schedule.Microbatches = max(s.Parallel.Stages, info.MinMicrobatches(s.Parallel.Stages, s.Schedule.Chunks))

@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"fmt"
+
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -15,9 +17,16 @@ func placements() []string {
 }
 
 // BuildSchedule returns the job's schedule of one replica: compute ops, with
-// backward-p2 placed; not lowered.
+// backward-p2 placed; not lowered, but for a schedule file that has its transfers.
+// With kind auto there is none before a search (see UseSchedule).
 func (s *Spec) BuildSchedule() (*schedule.Schedule, error) {
 	c := s.Schedule
+	if c.Kind == KindAuto || c.Kind == KindFile {
+		if s.custom == nil {
+			return nil, fmt.Errorf("schedule.kind = %q has no schedule yet", c.Kind)
+		}
+		return schedule.TwoBP(s.custom, schedule.Policy{Placement: schedule.Placement(c.BackwardP2), Concat: int(c.Concat)})
+	}
 	base, err := schedule.Build(c.Kind, schedule.Config{Ranks: s.Parallel.Stages, Microbatches: c.Microbatches, Chunks: c.Chunks})
 	if err != nil {
 		return nil, err

@@ -84,6 +84,9 @@ func TestKeysAreTheFields(t *testing.T) {
 	spec := reflect.TypeFor[Spec]()
 	for i := range spec.NumField() {
 		f := spec.Field(i)
+		if !f.IsExported() {
+			continue
+		}
 		tag := f.Tag.Get("toml")
 		if f.Type.Kind() != reflect.Struct {
 			want = append(want, tag)

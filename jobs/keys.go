@@ -93,9 +93,11 @@ var keyList = []Key{
 	{Name: "parallel.replicas", Doc: "Copies of the pipeline, each with its share of the batch.", min: 1, max: 1 << 16},
 	{Name: "parallel.tensor", Doc: "Ranks that share each stage's matrices. Only 1, so far.", min: 1, max: 1 << 16},
 
-	{Name: "schedule.kind", Doc: "Order of forwards and backwards; the kinds are described below."},
+	{Name: "schedule.kind", Doc: "Order of forwards and backwards; the kinds are described below. `auto` searches for the fastest under `memory_limit`, `file` runs a schedule file."},
+	{Name: "schedule.file", Doc: "Schedule file to run with `kind = \"file\"`: any order of work, checked before anything starts. With `auto` it is what an earlier run found. Relative to the job file's folder; after `--set`, to the working directory.", path: isPath},
+	{Name: "schedule.profile", Doc: "Measured op times, as `pipetrain profile` writes them: what `auto` and `plan` reckon with. Empty: an assumed device. Relative as `file`.", path: isPath},
 	{Name: "schedule.microbatches", Doc: "Micro-batches of a step and replica.", Note: "as `parallel.stages`, or what the kind needs at least", min: 1, max: schedule.MaxMicrobatches},
-	{Name: "schedule.chunks", Doc: "Stages a rank, for the kinds that place several.", Note: "the kind's own", min: 1, max: schedule.MaxChunks},
+	{Name: "schedule.chunks", Doc: "Stages a rank, for the kinds that place several; `auto` tries 1 and 2 when it is 1.", Note: "the kind's own", min: 1, max: schedule.MaxChunks},
 	{Name: "schedule.backward_p2", Doc: "Where backward-p2 (gradient of the weights) goes: with backward-p1, lagging behind it, into the cooldown, or at the end (2BP, arXiv 2405.18047); `native`: where the kind itself puts it.", Note: "`cooldown`; `native` for kinds that place it themselves, `fused` for asynchronous ones"},
 	{Name: "schedule.concat", Doc: "Micro-batches joined in one backward-p2: a number up to `microbatches`, or `\"all\"`. No effect when `fused` or `native`.", min: 1, max: schedule.MaxMicrobatches},
 	{Name: "schedule.memory_limit", Doc: "Memory of a rank that the plan must fit: `\"70GiB\"`, `\"512MiB\"`, a number of bytes, or `\"\"` for none."},
@@ -152,7 +154,7 @@ func Keys() []Key {
 func (k Key) choices() []string {
 	switch k.Name {
 	case "schedule.kind":
-		return schedule.Names()
+		return scheduleKinds()
 	case "schedule.backward_p2":
 		return placements()
 	}

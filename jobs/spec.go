@@ -2,7 +2,11 @@
 // what follows from it (the grid of ranks).
 package jobs
 
-import "time"
+import (
+	"time"
+
+	"github.com/pipetrain/pipetrain/schedule"
+)
 
 // Spec is a checked job: what the TOML file said, with defaults filled in.
 type Spec struct {
@@ -19,6 +23,8 @@ type Spec struct {
 	Checkpoint Checkpoint `toml:"checkpoint"`
 	Run        Run        `toml:"run"`
 	Slurm      Slurm      `toml:"slurm"`
+
+	custom *schedule.Schedule // of schedule.file
 }
 
 // Model describes the network.
@@ -75,7 +81,9 @@ type Parallel struct {
 
 // Schedule selects the order of work.
 type Schedule struct {
-	Kind         string `toml:"kind"` // naive | gpipe | 1f1b | ...
+	Kind         string `toml:"kind"`    // naive | gpipe | 1f1b | ... | auto | file
+	File         string `toml:"file"`    // of kind file; of kind auto: what was found
+	Profile      string `toml:"profile"` // measured op times, for kind auto and for plans
 	Microbatches int    `toml:"microbatches"`
 	Chunks       int    `toml:"chunks"`      // stages a rank, for the interleaved kinds
 	BackwardP2   string `toml:"backward_p2"` // fused | lagged | cooldown | end

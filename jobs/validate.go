@@ -162,13 +162,31 @@ func (l *loader) validateOptimizer() {
 func (l *loader) validateSchedule() {
 	s := &l.spec
 	c := &s.Schedule
+	if l.ok("schedule.profile") && c.Profile != "" {
+		if _, what, _ := dataSize(c.Profile); what != "" {
+			l.mistake("schedule.profile", show(c.Profile)+" "+what, "pipetrain profile writes one", "")
+		}
+	}
 	if l.ok("schedule.concat", "schedule.microbatches") && int(c.Concat) > c.Microbatches {
 		l.mistake("schedule.concat", fmt.Sprintf("%d micro-batches cannot be joined: schedule.microbatches = %d", c.Concat, c.Microbatches), fmt.Sprintf(`1 to %d, or "all"`, c.Microbatches), "")
 	}
 	if !l.ok("schedule.kind", "schedule.chunks", "schedule.microbatches", "schedule.backward_p2", "schedule.concat", "parallel.stages") {
 		return
 	}
-	info, _ := schedule.Lookup(c.Kind)
+	info, builder := schedule.Lookup(c.Kind)
+	if builder && c.File != "" {
+		l.mistake("schedule.file", "has no effect with schedule.kind = "+show(c.Kind), "schedule.kind = \"file\", or leave it out", "")
+	}
+	if !builder {
+		if !l.validateCustom() {
+			return
+		}
+		if s.custom.Async != nil {
+			l.validateAsync()
+		}
+		l.validateStages()
+		return
+	}
 	if !info.Chunks && c.Chunks != info.DefaultChunks {
 		l.mistake("schedule.chunks", fmt.Sprintf("%d stages a rank: %s places %d", c.Chunks, c.Kind, info.DefaultChunks), chunkedKinds(), "")
 		return
@@ -184,8 +202,16 @@ func (l *loader) validateSchedule() {
 	if info.Async {
 		l.validateAsync()
 	}
+	l.validateStages()
+}
+
+// validateStages builds the schedule and holds the model against its stages.
+func (l *loader) validateStages() {
+	s := &l.spec
+	c := &s.Schedule
 	plan, err := s.BuildSchedule()
 	if err != nil {
+		info, _ := schedule.Lookup(c.Kind)
 		l.mistake("schedule.kind", err.Error(), info.Rule, "")
 		return
 	}
