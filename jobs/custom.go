@@ -104,6 +104,9 @@ func (l *loader) completeCustom(missing func(string) bool) {
 		return
 	}
 	s.custom = found
+	if missing("optimizer.clip") && found.Async != nil {
+		s.Optimizer.Clip = 0
+	}
 	if missing("parallel.stages") {
 		s.Parallel.Stages = found.Ranks
 	}

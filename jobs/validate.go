@@ -228,11 +228,12 @@ func (l *loader) validateStages() {
 // each stage at its own time does not have.
 func (l *loader) validateAsync() {
 	s := &l.spec
+	name := s.ScheduleName()
 	if clip := s.Optimizer.Clip; l.ok("optimizer.clip") && clip > 0 {
-		l.mistake("optimizer.clip", fmt.Sprintf("%s needs the gradient norm over all stages, and %s updates each stage at its own time within the step", formatFloat(clip), s.Schedule.Kind), "0, or a synchronous schedule.kind", "")
+		l.mistake("optimizer.clip", fmt.Sprintf("%s needs the gradient norm over all stages, and %s updates each stage at its own time within the step", formatFloat(clip), name), "0, or a synchronous schedule.kind", "")
 	}
 	if l.ok("model.tied") && s.Model.Tied {
-		l.mistake("model.tied", fmt.Sprintf("the gradients of embedding and head must be added before an update, and %s updates each stage at its own time within the step", s.Schedule.Kind), "false, or a synchronous schedule.kind", "")
+		l.mistake("model.tied", fmt.Sprintf("the gradients of embedding and head must be added before an update, and %s updates each stage at its own time within the step", name), "false, or a synchronous schedule.kind", "")
 	}
 }
 

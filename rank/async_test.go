@@ -3,6 +3,7 @@ package rank
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -66,6 +67,61 @@ func TestAsyncParity(t *testing.T) {
 			}
 			if want.losses[19] >= want.losses[0] {
 				t.Errorf("it does not learn: %v", want.losses)
+			}
+		})
+	}
+}
+
+// A schedule file may split the backward of an asynchronous schedule (2BP): I and W
+// both read the version of their F. Where an update covers several micro-batches,
+// their W may be one.
+func TestAsyncSplit(t *testing.T) {
+	const p, m = 4, 16
+	for _, c := range []struct {
+		kind      string
+		joined    bool // one W an update, right before it; else each W right after the next I of its update
+		tolerance float64
+	}{{"pipedream", false, 0}, {"pipedream-2bw", false, 0}, {"pipedream-2bw", true, 1e-5}} {
+		t.Run(fmt.Sprintf("%s joined=%v", c.kind, c.joined), func(t *testing.T) {
+			t.Parallel()
+			s, err := schedule.Build(c.kind, schedule.Config{Ranks: p, Microbatches: m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for r, program := range s.Programs {
+				var split, due []schedule.Op
+				for _, o := range program {
+					switch {
+					case o.Kind == schedule.Backward:
+						o.Kind = schedule.BackwardInput
+						split = append(split, o)
+						if !c.joined {
+							split = append(split, due...)
+							due = due[:0]
+						}
+						o.Kind = schedule.BackwardWeight
+						due = append(due, o)
+						continue
+					case o.Kind == schedule.Update && c.joined:
+						due[0].Last = due[len(due)-1].Last
+						due = due[:1]
+						fallthrough
+					case o.Kind == schedule.Update:
+						split = append(split, due...)
+						due = due[:0]
+					}
+					split = append(split, o)
+				}
+				s.Programs[r] = split
+			}
+			path := filepath.Join(t.TempDir(), "split.txt")
+			if err := os.WriteFile(path, []byte(schedule.Format(s)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			spec := asyncSpec(t, "file", p, "schedule.file="+path, "schedule.backward_p2=native")
+			every, reads := staleness(c.kind, p)
+			if d := differ(train(t, spec, local.NewWorld(p)), trainStale(t, spec, every, reads), c.tolerance); d != "" {
+				t.Error(d)
 			}
 		})
 	}

@@ -71,9 +71,7 @@ func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ke
 			return nil, fmt.Errorf("rank %d: stage %d: %w", me, i, err)
 		}
 		if w.Schedule.Async != nil {
-			if st.versions, err = newVersions(w.Schedule, program, i); err != nil {
-				return nil, fmt.Errorf("rank %d: stage %d: %w", me, i, err)
-			}
+			st.versions = newVersions(w.Schedule, program, i)
 		}
 		params = max(params, len(st.params.Params))
 		st.wBuf, st.gBuf = st.views(st.weights.As(kernels.F32)), st.views(st.grads.As(kernels.F32))

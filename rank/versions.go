@@ -31,28 +31,18 @@ type oldVersion struct {
 }
 
 // newVersions reads a stage's versions off the program of the rank that holds it.
-func newVersions(s *schedule.Schedule, program []schedule.Op, stage int) (*versions, error) {
+func newVersions(s *schedule.Schedule, program []schedule.Op, stage int) *versions {
 	v := &versions{of: schedule.Versions(s)[stage], old: map[int]oldVersion{}}
 	for _, o := range program {
-		if o.Stage != stage {
-			continue
-		}
-		switch o.Kind {
-		case schedule.Update:
+		if o.Kind == schedule.Update && o.Stage == stage {
 			v.updates++
-		case schedule.BackwardWeight:
-			for k := o.First; k <= o.Last; k++ {
-				if v.of[k] != v.of[o.First] {
-					return nil, fmt.Errorf("%s joins micro-batches that read versions %d and %d of the weights; join only those of one version", o, v.of[o.First], v.of[k])
-				}
-			}
 		}
 	}
 	v.readers = make([]int, v.updates+1)
 	for _, n := range v.of {
 		v.readers[n]++
 	}
-	return v, nil
+	return v
 }
 
 // begin starts a step.

@@ -62,6 +62,9 @@ func checkComplete(s *Schedule) error {
 	if err := checkVersions(s); err != nil {
 		return err
 	}
+	if err := checkUpdates(s); err != nil {
+		return err
+	}
 	for stage := range s.Stages {
 		for k := range s.Microbatches {
 			cell := saw[stage*s.Microbatches+k]
@@ -117,6 +120,42 @@ func checkVersions(s *Schedule) error {
 				if want := o.First/s.Async.Every - s.Async.Delay; want > made[o.Stage] {
 					return wrongOp(s, r, i, "it reads version %d of the weights; %d updates of stage %d come before", want, made[o.Stage], o.Stage)
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkUpdates checks that an update has the gradients of its own micro-batches
+// and no others, that a W joins micro-batches of one version of the weights,
+// and that each stage is on one rank: copies on two would go their own ways.
+func checkUpdates(s *Schedule) error {
+	if s.Async == nil {
+		return nil
+	}
+	for stage := range s.Stages {
+		if ranks := s.Holders(stage); len(ranks) > 1 {
+			return wrong("stage %d is on ranks %d and %d: updates within the step would make their weights differ", stage, ranks[0], ranks[1])
+		}
+	}
+	versions := Versions(s)
+	for r, program := range s.Programs {
+		added := map[int]int{} // stage → micro-batches whose gradients are in since the last update
+		for i, o := range program {
+			switch o.Kind {
+			case Backward, BackwardWeight:
+				added[o.Stage] += o.Microbatches()
+				for k := o.First; k <= o.Last; k++ {
+					if v := versions[o.Stage]; v[k] != v[o.First] {
+						return wrongOp(s, r, i, "it joins micro-batches %d and %d, which read versions %d and %d of the weights", o.First, k, v[o.First], v[k])
+					}
+				}
+			case Update:
+				// Those that it covers are in, or their gradients would come too late.
+				if n := o.Microbatches(); added[o.Stage] != n {
+					return wrongOp(s, r, i, "the gradients of %d micro-batches are in, the update covers %d", added[o.Stage], n)
+				}
+				added[o.Stage] = 0
 			}
 		}
 	}
