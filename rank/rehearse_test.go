@@ -71,10 +71,10 @@ func rehearse(t testing.TB, spec *jobs.Spec, world []collectives.Transport, r Re
 // A rehearsal takes the modelled time: never less than predicted, and on an
 // idle machine hardly more, which the benchmark below shows.
 func TestRehearsal(t *testing.T) {
-	for _, kind := range []string{"1f1b", "zb-v", "interleaved"} {
+	for _, kind := range []string{"1f1b", "zb-v", "interleaved", "pipedream", "pipedream-2bw"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			spec := parse(t, parityJob, "parallel.stages=4", "schedule.kind="+kind, "schedule.backward_p2=native")
+			spec := parse(t, parityJob, "parallel.stages=4", "schedule.kind="+kind, "schedule.backward_p2=native", "optimizer.clip=0")
 			world := local.NewWorld(4)
 			got, want := rehearse(t, spec, world, Rehearsal{Costs: schedule.Uniform(2e-3, 2e-3, 1e-3), RealMessages: true}, 2)
 			for _, m := range got {
@@ -99,11 +99,8 @@ func TestRehearsalOfManyRanks(t *testing.T) {
 // on 8 ranks, op times of 5 to 15 ms.
 func BenchmarkRehearsal(b *testing.B) {
 	for _, info := range schedule.Kinds() {
-		if info.Async {
-			continue
-		}
 		b.Run(info.Name, func(b *testing.B) {
-			spec := parse(b, parityJob, "parallel.stages=8", "model.layers=16", "schedule.kind="+info.Name, "schedule.backward_p2=native",
+			spec := parse(b, parityJob, "parallel.stages=8", "model.layers=16", "schedule.kind="+info.Name, "schedule.backward_p2=native", "optimizer.clip=0",
 				"schedule.microbatches=16", "train.batch=16")
 			var ratios []float64
 			for b.Loop() {
