@@ -191,9 +191,12 @@ func (j *job) simulate(r *Result, s *schedule.Schedule, exact bool) (*schedule.S
 
 // tryAuto searches for a schedule; nil where none fits.
 func (j *job) tryAuto(exact bool) *Result {
-	found, err := j.search()
-	if err != nil {
-		return nil
+	found := j.found
+	if found == nil {
+		var err error
+		if found, err = j.search(); err != nil {
+			return nil
+		}
 	}
 	r := &Result{program: &program{candidate: candidate{exact: exact}, found: found.Schedule, ops: found.Schedule.Ops()}, Schedule: "auto", P2: string(schedule.PlaceNative), Concat: "1"}
 	if err := j.judge(r, found.Schedule, exact); err != nil {

@@ -151,11 +151,19 @@ func Make(spec *jobs.Spec, o Options) (*Plan, error) {
 
 // own returns the job's schedule and its name in the table.
 func (j *job) own() (*schedule.Schedule, *Result, error) {
+	k := j.spec.Schedule
+	if k.Kind == jobs.KindAuto && j.spec.CustomSchedule() == nil {
+		found, err := j.search()
+		if err != nil {
+			return nil, nil, err
+		}
+		j.found = found
+		return found.Schedule, &Result{Schedule: k.Kind, P2: string(schedule.PlaceNative), Concat: "1"}, nil
+	}
 	s, err := j.spec.BuildSchedule()
 	if err != nil {
 		return nil, nil, err
 	}
-	k := j.spec.Schedule
 	return s, &Result{Schedule: k.Kind, P2: k.BackwardP2, Concat: concatText(int(k.Concat), k.BackwardP2)}, nil
 }
 

@@ -35,7 +35,8 @@ type job struct {
 	states int // of the optimizer, each as large as the weights
 	ops    kernels.Ops
 	source Source
-	cuts   map[int]*cutting // by stages; made before, read by all workers
+	found  *schedule.Solution // by the search, where there was one
+	cuts   map[int]*cutting   // by stages; made before, read by all workers
 }
 
 // cutting is the model cut into some number of stages, with what follows from it.
@@ -50,6 +51,11 @@ func newJob(spec *jobs.Spec, source Source, ops kernels.Ops) (*job, error) {
 	m, err := model.New(spec.ModelConfig())
 	if err != nil {
 		return nil, err
+	}
+	if p, ok := source.(*Profile); ok {
+		if err := p.Fits(spec); err != nil {
+			return nil, err
+		}
 	}
 	o := spec.Optimizer
 	optim := model.Optimizer{Kind: o.Kind, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Momentum: o.Momentum, WeightDecay: o.WeightDecay}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -30,6 +31,7 @@ func planCommand(stdout io.Writer) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "set", Usage: "override a key of the job: `KEY=VALUE` (may be repeated)"},
 			&cli.StringFlag{Name: "cost", Usage: "times in units instead of seconds: `F=1,I=1,W=1,transfer=0`, of a rank's share of the model"},
+			&cli.StringFlag{Name: "profile", Usage: "measured op times from `FILE`, see pipetrain profile (default: schedule.profile of the job)"},
 			&cli.FloatFlag{Name: "tflops", Usage: "assumed `RATE` of a rank in TFLOP/s", Value: d.FLOPS / 1e12},
 			&cli.FloatFlag{Name: "gbps", Usage: "assumed `RATE` of a rank's memory in GB/s", Value: d.Bandwidth / 1e9},
 			&cli.FloatFlag{Name: "link-gbps", Usage: "assumed `RATE` of a link between ranks in GB/s", Value: d.LinkBytes / 1e9},
@@ -89,7 +91,24 @@ func makePlan(c *cli.Command, stdout io.Writer) error {
 // costSource returns where op times come from, as the flags say.
 func costSource(c *cli.Command, spec *jobs.Spec) (plan.Source, error) {
 	if c.IsSet("cost") {
+		if c.IsSet("profile") {
+			return nil, errors.New("--cost gives units, --profile seconds: give one of them")
+		}
 		return plan.ParseUnits(c.String("cost"))
+	}
+	for _, name := range []string{"tflops", "gbps", "link-gbps", "link-latency", "node-ranks", "inter-gbps", "inter-latency"} {
+		if c.IsSet(name) && c.IsSet("profile") {
+			return nil, fmt.Errorf("--%s describes an assumed device, --profile has measured times: give one of them", name)
+		}
+		if c.IsSet(name) {
+			spec.Schedule.Profile = "" // the flag says otherwise
+		}
+	}
+	if c.IsSet("profile") {
+		return plan.ReadProfile(c.String("profile"))
+	}
+	if spec.Schedule.Profile != "" {
+		return plan.ReadProfile(spec.Schedule.Profile)
 	}
 	d := plan.DefaultDevice()
 	d.NodeRanks = spec.Slurm.GPUsPerNode

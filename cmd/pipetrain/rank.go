@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -140,7 +141,9 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 		f, err := openFolder(p.o, p.spec)
 		if err == nil {
 			p.folder = f
-			err = errors.Join(f.WriteJob(p.spec.Resolved()), exitcode.Clear(f.Path))
+			if err = settle(p.spec, f, io.Discard); err == nil {
+				err = errors.Join(f.WriteJob(p.spec.Resolved()), exitcode.Clear(f.Path))
+			}
 		}
 		if err != nil {
 			say.Err = err.Error()
@@ -162,6 +165,9 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 	if p.folder == nil {
 		if p.folder, err = record.Join(say.Path); err != nil {
 			return exitcode.With(exitcode.Environment, fmt.Errorf("%w: the run folder must be on a file system that every rank sees", err))
+		}
+		if err := adopt(p.spec, p.folder); err != nil {
+			return err
 		}
 	}
 	return p.openLog()

@@ -72,6 +72,13 @@ func launch(ctx context.Context, o runOptions, spec *jobs.Spec) error {
 		return err
 	}
 	defer folder.Close()
+	say := o.stdout
+	if o.quiet {
+		say = io.Discard
+	}
+	if err := settle(spec, folder, say); err != nil {
+		return err
+	}
 	if err := folder.WriteJob(spec.Resolved()); err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
