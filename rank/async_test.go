@@ -149,6 +149,16 @@ func TestAsyncParityCanFail(t *testing.T) {
 	}
 }
 
+// Older weights of a device whose memory the host cannot address stay on the device.
+func TestAsyncMemoryApart(t *testing.T) {
+	spec := asyncSpec(t, "pipedream-2bw", 2, "parallel.replicas=2", "schedule.microbatches=8")
+	want := train(t, spec, local.NewWorld(4))
+	got := trainOn(t, spec, local.NewWorld(4), func(d kernels.Device) kernels.Device { return apart{d} })
+	if d := differ(got, want, 0); d != "" {
+		t.Error(d)
+	}
+}
+
 // A rank holds at most p-r versions under pipedream and two under pipedream-2bw,
 // and as many as that where there are micro-batches enough.
 func TestVersionsHeld(t *testing.T) {
