@@ -73,7 +73,7 @@ func NewProfile(spec *jobs.Spec, stages int, device string, runs [][]Sample, ove
 		stage, n int
 		kind     schedule.Kind
 	}
-	times := map[key][]float64{}
+	times, late := map[key][]float64{}, map[key][]float64{}
 	steps := map[[2]int]bool{}
 	for run, samples := range runs {
 		type message struct {
@@ -103,16 +103,26 @@ func NewProfile(spec *jobs.Spec, stages int, device string, runs [][]Sample, ove
 			if s.Op.Kind == schedule.RecvB {
 				send.Kind, send.Stage = schedule.SendB, s.Op.Stage+1
 			}
-			// From when both sides were ready until the receiver had it.
-			if at, ok := sent[message{s.Step, send}]; ok {
-				k := key{send.Stage, 1, send.Kind}
-				times[k] = append(times[k], max(0, s.End-max(s.Start, at)))
+			at, ok := sent[message{s.Step, send}]
+			k := key{send.Stage, 1, send.Kind}
+			switch {
+			case !ok:
+			case s.Start <= at: // the receiver waited for all of it
+				times[k] = append(times[k], max(0, s.End-at))
+			default: // for the rest of it
+				late[k] = append(late[k], max(0, s.End-s.Start))
 			}
 		}
 	}
 	p.Steps = len(steps)
 	for i, r := range cut {
-		of := func(kind schedule.Kind, n int) float64 { return median(times[key{i, n, kind}]) }
+		of := func(kind schedule.Kind, n int) float64 {
+			k := key{i, n, kind}
+			if len(times[k]) == 0 {
+				return median(late[k])
+			}
+			return median(times[k])
+		}
 		st := ProfileStage{First: r.First, End: r.End, F: of(schedule.Forward, 1), I: of(schedule.BackwardInput, 1), W: of(schedule.BackwardWeight, 1),
 			B: of(schedule.Backward, 1), SendF: of(schedule.SendF, 1), SendB: of(schedule.SendB, 1), Reduce: of(schedule.ReduceGrad, 0)}
 		// The largest joined W gives the slope.
