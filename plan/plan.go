@@ -243,7 +243,7 @@ func (j *job) fill(r *Result, s *schedule.Schedule, t *schedule.Timeline, c *cut
 const exactOps = 1 << 18
 
 func (j *job) fillMemory(r *Result, s *schedule.Schedule, c *cutting) error {
-	if s.Lowered && s.Async == nil && s.Ops()*s.Ranks <= exactOps {
+	if s.Lowered && s.Ops()*s.Ranks <= exactOps {
 		exact, err := j.exactMemory(s, c)
 		if err != nil {
 			return fmt.Errorf("planning the memory of %s: %w", s.Name, err)
