@@ -182,7 +182,7 @@ func (j *job) simulate(r *Result, s *schedule.Schedule, exact bool) (*schedule.S
 		}
 		s.Window = s.Microbatches
 	}
-	t, err := schedule.Simulate(s, cut.costs)
+	t, err := schedule.Simulate(s, cut.costsOf(s))
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("simulating %s: %w", r.Name(), err)
 	}

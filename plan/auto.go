@@ -12,19 +12,53 @@ import (
 // autoTries bounds how often the search is repeated with a lower limit.
 const autoTries = 6
 
-// search looks for the fastest schedule of the job within its memory limit. The search counts memory between ops;
-// where the engine's dry step of what it found needs more, the limit is
-// lowered by as much and the search repeated.
+// search looks for the fastest schedule of the job within its memory limit. The search knows nothing of
+// reductions: one that holds the weights twice must be faster than the best with one copy when its
+// reduction is counted.
 func (j *job) search() (*schedule.Solution, error) {
+	found, err := j.searchWith(false)
+	if err != nil || len(found.Schedule.Place) == 1 {
+		return found, err
+	}
+	single, err := j.searchWith(true)
+	if err != nil { // only two copies of less each fit
+		return found, nil
+	}
+	both, err := j.fullMakespan(found.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	one, err := j.fullMakespan(single.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	if one <= both {
+		return single, nil
+	}
+	return found, nil
+}
+
+// fullMakespan simulates a schedule with its reductions.
+func (j *job) fullMakespan(s *schedule.Schedule) (float64, error) {
+	_, t, _, err := j.simulate(&Result{Schedule: "auto"}, s, false)
+	if err != nil {
+		return 0, err
+	}
+	return t.Makespan(), nil
+}
+
+// searchWith searches with or without schedules that hold the weights twice. The search counts memory
+// between ops; where the engine's dry step of what it found needs more, the limit is
+// lowered by as much and the search repeated.
+func (j *job) searchWith(oneCopy bool) (*schedule.Solution, error) {
 	limit := int64(j.spec.Schedule.MemoryLimit)
 	chunks := []int{1, 2}
 	if v := j.spec.Schedule.Chunks; v > 1 {
 		chunks = []int{v}
 	}
-	concat := int(j.spec.Schedule.Concat)
 	ranks, microbatches := j.spec.Parallel.Stages, j.spec.Schedule.Microbatches
 	problem := schedule.Problem{
-		Ranks: ranks, Microbatches: microbatches, Chunks: chunks, Concat: concat,
+		Ranks: ranks, Microbatches: microbatches, Chunks: chunks, Concat: int(j.spec.Schedule.Concat), OneCopy: oneCopy,
 		Model: func(stages int) (schedule.Costs, []schedule.StageBytes, bool) {
 			c, err := j.cutInto(stages, stages/ranks)
 			if err != nil {

@@ -146,6 +146,13 @@ func (c *deviceCosts) Compute(op schedule.Op) float64 {
 	return 0
 }
 
+// withHolders returns the costs where n ranks of a replica hold each stage.
+func (c *deviceCosts) withHolders(n int) costs {
+	held := *c
+	held.replicas *= n
+	return &held
+}
+
 // reduce returns the time of a ring all-reduce over n ranks: 2(n-1)/n of the bytes
 // over each link, in 2(n-1) messages. Replicas are taken to be on other nodes.
 func (c *deviceCosts) reduce(stage, n int) float64 {

@@ -130,7 +130,7 @@ func Make(spec *jobs.Spec, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := schedule.Simulate(p.Program, c.costs)
+	t, err := schedule.Simulate(p.Program, c.costsOf(s))
 	if err != nil {
 		return nil, fmt.Errorf("simulating the job's schedule: %w", err)
 	}

@@ -39,6 +39,20 @@ type job struct {
 	cuts   map[int]*cutting   // by stages; made before, read by all workers
 }
 
+// holderCosts are costs that know what a reduction takes when several ranks of a replica hold a stage.
+type holderCosts interface {
+	costs
+	withHolders(n int) costs
+}
+
+// costsOf returns the op times for a schedule, which may hold its weights more than once.
+func (c *cutting) costsOf(s *schedule.Schedule) costs {
+	if h, ok := c.costs.(holderCosts); ok && len(s.Place) > 1 {
+		return h.withHolders(len(s.Place))
+	}
+	return c.costs
+}
+
 // cutting is the model cut into some number of stages, with what follows from it.
 type cutting struct {
 	cut   []model.Range
