@@ -60,6 +60,23 @@ func TestScheduleFile(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(again, spec) {
 		t.Errorf("%v: the resolved job is another", err)
 	}
+	// A file may have its transfers, which ranks then perform as they stand there.
+	low, err := schedule.Lower(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(schedule.Format(low)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if spec, err = Parse("job.toml", []byte(customJob), []string{"schedule.kind=file", "schedule.file=" + path}, "."); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := spec.BuildSchedule(); err != nil || !reflect.DeepEqual(got, low) {
+		t.Errorf("%v: a lowered file gives another schedule", err)
+	}
+	if _, err = Parse("job.toml", []byte(customJob), []string{"schedule.kind=file", "schedule.file=" + path, "schedule.backward_p2=end"}, "."); err == nil || !strings.Contains(err.Error(), "lowered already") {
+		t.Errorf("backward-p2 of a lowered file: %v", err)
+	}
 	// The dial works on a file too.
 	split, err := Parse("job.toml", []byte(customJob), []string{"schedule.kind=file", "schedule.file=" + scheduleFile(t, "1f1b", same), "schedule.backward_p2=end"}, ".")
 	if err != nil {

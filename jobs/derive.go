@@ -25,6 +25,9 @@ func (s *Spec) BuildSchedule() (*schedule.Schedule, error) {
 		if s.custom == nil {
 			return nil, fmt.Errorf("schedule.kind = %q has no schedule yet", c.Kind)
 		}
+		if c.BackwardP2 == string(schedule.PlaceNative) {
+			return s.custom.Clone(), nil // lowered or not
+		}
 		return schedule.TwoBP(s.custom, schedule.Policy{Placement: schedule.Placement(c.BackwardP2), Concat: int(c.Concat)})
 	}
 	base, err := schedule.Build(c.Kind, schedule.Config{Ranks: s.Parallel.Stages, Microbatches: c.Microbatches, Chunks: c.Chunks})
