@@ -102,7 +102,8 @@ var keyList = []Key{
 	{Name: "schedule.concat", Doc: "Micro-batches joined in one backward-p2: a number up to `microbatches`, or `\"all\"`. No effect when `fused` or `native`.", min: 1, max: schedule.MaxMicrobatches},
 	{Name: "schedule.memory_limit", Doc: "Memory of a rank that the plan must fit: `\"70GiB\"`, `\"512MiB\"`, a number of bytes, or `\"\"` for none."},
 
-	{Name: "device.kind", Doc: "`cpu`, or `auto` (the best found). `cuda`, and `rehearse` (ops take modelled time and compute nothing), are names for what this version cannot run yet.", Choices: []string{"auto", "cpu", "cuda", "rehearse"}},
+	{Name: "device.kind", Doc: "`cpu`, or `auto` (the best found). `rehearse`: ops take modelled time and compute nothing; the times are those of `schedule.profile`, else what an assumed device needs. `cuda` is a name for what this version cannot run yet.", Choices: []string{"auto", "cpu", "cuda", "rehearse"}},
+	{Name: "device.messages", Doc: "Messages of a rehearsal: `real`, as long as the run's, or `small`, so that only the schedule counts.", Choices: []string{"real", "small"}},
 	{Name: "device.threads", Doc: "CPU threads a rank. 0: the host's cores shared evenly by its ranks.", min: 0, max: 4096},
 	{Name: "device.blas", Doc: "BLAS library of the CPU device, or the path of one; `auto`: the first found.", Choices: []string{"auto", "onednn", "mkl", "blis", "openblas", "go"}, Open: true, path: mayBePath},
 
@@ -133,7 +134,7 @@ func Default() Spec {
 		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Momentum: 0.9, Clip: 1},
 		Parallel:   Parallel{Stages: 1, Replicas: 1, Tensor: 1},
 		Schedule:   Schedule{Kind: "1f1b", BackwardP2: "cooldown", Concat: 1},
-		Device:     Device{Kind: "auto", BLAS: "auto"},
+		Device:     Device{Messages: "real", Kind: "auto", BLAS: "auto"},
 		Transport:  Transport{Kind: "auto"},
 		Checkpoint: Checkpoint{Keep: 2},
 		Run:        Run{StartTimeout: time.Minute},

@@ -99,9 +99,11 @@ type Bytes int64
 
 // Device selects where the layers run.
 type Device struct {
-	Kind    string `toml:"kind"`    // auto | cpu | cuda | rehearse
-	Threads int    `toml:"threads"` // CPU threads a rank; 0: the host's cores shared by its ranks
-	BLAS    string `toml:"blas"`    // auto | onednn | mkl | blis | openblas | go | path of a library
+	Kind string `toml:"kind"` // auto | cpu | cuda | rehearse
+	// Messages of a rehearsal: real (as long as the run's) | small.
+	Messages string `toml:"messages"`
+	Threads  int    `toml:"threads"` // CPU threads a rank; 0: the host's cores shared by its ranks
+	BLAS     string `toml:"blas"`    // auto | onednn | mkl | blis | openblas | go | path of a library
 }
 
 // Transport selects how ranks talk.

@@ -3,6 +3,7 @@ package rank
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,8 @@ func NewRehearsal(ctx context.Context, spec *jobs.Spec, t collectives.Transport,
 		return nil, err
 	}
 	tr.m.wire = r.message
-	tr.m.pretend = func(op schedule.Op, start int64) { sleepUntil(start + int64(r.Costs.Compute(op)*1e9)) }
+	late := lateness()
+	tr.m.pretend = func(op schedule.Op, start int64) { sleepUntil(start+int64(r.Costs.Compute(op)*1e9), late) }
 	tr.m.reduce = nil
 	if tr.offset, err = clockOffset(ctx, t); err != nil {
 		return nil, fmt.Errorf("comparing clocks: %w", err)
@@ -53,17 +55,33 @@ func (r Rehearsal) message(b kernels.Buffer) []byte {
 	return make([]byte, 8)
 }
 
-// sleepUntil returns at a time of the monotonic clock, to within tens of
-// microseconds. time.Sleep is a millisecond late where all processors sleep.
-func sleepUntil(t int64) {
+// sleepUntil returns at a time of the monotonic clock. A sleeping thread wakes up
+// late, on a virtual machine by a quarter of a millisecond and more, so it sleeps
+// until that much before; late is what lateness found. time.Sleep would be a
+// millisecond late where all processors sleep.
+func sleepUntil(t int64, late time.Duration) {
 	for {
-		left := t - now()
+		left := t - now() - int64(late)
 		if left <= 0 {
-			return
+			break
 		}
 		ts := unix.NsecToTimespec(left)
 		_ = unix.Nanosleep(&ts, nil) // a signal ends it early: go round again
 	}
+	for now() < t {
+		runtime.Gosched()
+	}
+}
+
+// lateness returns the median of how late this host's sleeps end, at most a millisecond.
+func lateness() time.Duration {
+	var late []float64
+	for range 15 {
+		t := now() + int64(2*time.Millisecond)
+		sleepUntil(t, 0)
+		late = append(late, float64(now()-t))
+	}
+	return min(time.Duration(median(late)), time.Millisecond)
 }
 
 // FLOPCosts models a job's op times by the layers' own operation counts at a
