@@ -23,7 +23,7 @@ func spec(t *testing.T, sets ...string) *jobs.Spec {
 }
 
 func TestScript(t *testing.T) {
-	l := Launch{Binary: "/opt/bin/pipetrain", Job: "/home/u/my job's.toml", Sets: []string{"train.steps=5"}, Out: "/scratch/u/run", MPI: "pmix"}
+	l := Launch{Binary: "/opt/bin/pipetrain", Job: "/jobs/my job's.toml", Sets: []string{"train.steps=5"}, Out: "/scratch/u/run", MPI: "pmix"}
 	s := spec(t, "slurm.partition=gpu", "slurm.nodes=2", "slurm.gpus_per_node=2", `slurm.time="04:00:00"`, "slurm.account=phys", "device.threads=8")
 	got, err := Script(s, l)
 	if err != nil {
