@@ -313,11 +313,23 @@ func (p *process) endForeign(err error) error {
 		}
 		return err
 	}
-	if code == exitcode.Usage && p.folder == nil {
-		first = p.world.Rank == 0 // the same mistake on every rank is said once
+	same := code == exitcode.Usage && p.folder == nil // every rank made the same mistake
+	if same {
+		first = p.world.Rank == 0
 	}
 	if first {
 		fmt.Fprintf(p.o.stderr, "pipetrain: rank %d on %s: %v\n", p.world.Rank, host, err)
+	}
+	if same && p.transport == nil && !first {
+		return giveWay(err)
+	}
+	if same && p.transport != nil {
+		// Whoever ends first takes the others with it, and rank 0 has the word.
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if collectives.World(p.transport).Barrier(ctx) == nil {
+			return &reported{err}
+		}
 	}
 	if p.transport != nil {
 		p.transport.Abort(int(code))

@@ -38,13 +38,13 @@ func start(ctx context.Context, o runOptions) error {
 	if err != nil {
 		err = exitcode.With(exitcode.Usage, err)
 		if world.Rank > 0 { // rank 0 read the same file
-			err = &reported{err}
+			err = giveWay(err)
 		}
 		return err
 	}
 	if err := checkDevice(spec); err != nil {
 		if world.Rank > 0 {
-			err = &reported{err}
+			err = giveWay(err)
 		}
 		return err
 	}
@@ -55,6 +55,13 @@ func start(ctx context.Context, o runOptions) error {
 		return beRank(ctx, o, spec, world)
 	}
 	return launch(ctx, o, spec)
+}
+
+// giveWay is how other ranks than 0 end for a mistake that rank 0 sees too and tells:
+// later, since a launcher ends the whole world with the first rank that fails.
+func giveWay(err error) error {
+	time.Sleep(300 * time.Millisecond)
+	return &reported{err}
 }
 
 // launch starts the ranks of a job on this host and owns them to the end.
