@@ -175,9 +175,43 @@ func (l *loader) decode(k *Key, v any, dir string) {
 		if l.inRange(k, d.Seconds()) {
 			dst.Set(reflect.ValueOf(d))
 		}
+	case List:
+		l.decodeList(k, v, dir, dst)
 	default:
 		panic("jobs: no decoding for key " + k.Name)
 	}
+}
+
+// maxList bounds a list of texts.
+const maxList = 64
+
+// decodeList takes a list of texts, or a text alone as a list of one.
+func (l *loader) decodeList(k *Key, v any, dir string, dst reflect.Value) {
+	if s, ok := v.(string); ok {
+		v = []any{s}
+	}
+	values, ok := v.([]any)
+	if !ok {
+		l.mistake(k.Name, "is "+kindOf(v)+", not a list of texts", `write `+k.leaf()+` = ["…", "…"]`, "")
+		return
+	}
+	if len(values) > maxList {
+		l.mistake(k.Name, fmt.Sprintf("has %d entries", len(values)), fmt.Sprintf("at most %d", maxList), "")
+		return
+	}
+	var list List
+	for i, v := range values {
+		s, ok := v.(string)
+		if !ok {
+			l.mistake(k.Name, fmt.Sprintf("entry %d is %s, not a text", i+1, kindOf(v)), "put it between quotes", "")
+			return
+		}
+		if s, ok = l.text(k, s, dir); !ok {
+			return
+		}
+		list = append(list, s)
+	}
+	dst.Set(reflect.ValueOf(list))
 }
 
 // text checks a text: its characters, and that it is one of the choices.
@@ -195,7 +229,7 @@ func (l *loader) text(k *Key, s, dir string) (string, bool) {
 		l.mistake(k.Name, "no such kind: "+show(s), "known: "+right, nearest(s, choices))
 		return "", false
 	}
-	if s != "" && (k.path == isPath || k.path == mayBePath && strings.ContainsRune(s, '/')) {
+	if s != "" && (k.path == isPath || k.path == mayBePath && strings.ContainsRune(s, '/') && !strings.Contains(s, "://")) {
 		abs := s
 		if !filepath.IsAbs(s) {
 			abs = filepath.Join(dir, s)

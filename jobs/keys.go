@@ -48,7 +48,7 @@ var tables = []struct{ Name, Doc string }{
 	{"transport", "How ranks talk"},
 	{"checkpoint", "When the state is saved"},
 	{"run", "Where the results go, how ranks are started"},
-	{"slurm", "For the batch script that `submit` writes, which this version has not yet; checked all the same"},
+	{"slurm", "For the batch script that `submit` writes"},
 }
 
 // keyList has one entry for each field of Spec, in the order of the file.
@@ -121,6 +121,21 @@ var keyList = []Key{
 	{Name: "slurm.gpus_per_node", Doc: "GPUs asked for on each node.", min: 0, max: 1 << 10},
 	{Name: "slurm.time", Doc: "Time limit as Slurm writes it: `\"30\"` (minutes), `\"04:00:00\"`, `\"1-12:00:00\"`. Empty: the partition's."},
 	{Name: "slurm.account", Doc: "Account to charge. Empty: the user's default."},
+	{Name: "slurm.qos", Doc: "Quality of service. Empty: the account's default."},
+	{Name: "slurm.constraint", Doc: "Features that the nodes must have: `\"a100&nvlink\"`."},
+	{Name: "slurm.reservation", Doc: "Reservation to run in."},
+	{Name: "slurm.array", Doc: "Array of independent runs: `\"0-9\"`, `\"1,3,5%2\"`. Each has a run folder `task-N` of its own; `%a` in a `--set` of `submit` is its number."},
+	{Name: "slurm.dependency", Doc: "What must be before the job starts: `\"afterok:123\"`, `\"singleton\"`."},
+	{Name: "slurm.signal_before", Doc: "Time before the limit at which Slurm asks the ranks to save and stop. 0: not asked, what is left is lost back to the last checkpoint.", min: 0, max: 65535},
+	{Name: "slurm.requeue", Doc: "The job goes back into the queue, to continue by itself, when it was stopped by its time limit or a preemption, or lost a rank or a node."},
+	{Name: "slurm.max_restarts", Doc: "Starts in a row that may bring no new checkpoint before the job gives up.", min: 0, max: 1000},
+	{Name: "slurm.launcher", Doc: "What starts the ranks within the allocation. `auto`: `srun` where it has the wire-up of the MPI library, else `mpirun`.", Choices: []string{"auto", "srun", "mpirun"}},
+	{Name: "slurm.mpi", Doc: "Wire-up for `srun --mpi=`: `pmix` for Open MPI, `pmi2` for MPICH and its kin, or another name that `srun --mpi=list` gives. `auto`: from `transport.libmpi`, else from the `mpirun` found when submitting."},
+	{Name: "slurm.modules", Doc: "Environment modules that the batch script loads, in this order."},
+	{Name: "slurm.environment", Doc: "Variables that the batch script exports: `[\"UCX_TLS=rc,self\"]`."},
+	{Name: "slurm.container", Doc: "Apptainer image that the ranks run in: a path, or `docker://…`. pipetrain itself stays outside of the image. Relative to the job file's folder.", path: mayBePath},
+	{Name: "slurm.container_options", Doc: "Further options of `apptainer exec`: `[\"--nv\", \"--bind=/scratch\"]`."},
+	{Name: "slurm.options", Doc: "Further options of `sbatch`: `[\"--exclusive\", \"--mem=0\"]`."},
 }
 
 // Default returns the job that a file with only the required keys would give,
@@ -138,6 +153,7 @@ func Default() Spec {
 		Transport:  Transport{Kind: "auto"},
 		Checkpoint: Checkpoint{Keep: 2},
 		Run:        Run{StartTimeout: time.Minute},
+		Slurm:      Slurm{SignalBefore: 2 * time.Minute, Requeue: true, MaxRestarts: 3, Launcher: "auto", MPI: "auto"},
 	}
 }
 
@@ -180,6 +196,8 @@ func (k Key) Type() string {
 		return "size"
 	case time.Duration:
 		return "time"
+	case List:
+		return "list of texts"
 	}
 	panic("jobs: key " + k.Name + " has a type without a name")
 }

@@ -47,6 +47,12 @@ func tomlValue(v any) string {
 		return x.String()
 	case time.Duration:
 		return tomlString(x.String())
+	case List:
+		var words []string
+		for _, w := range x {
+			words = append(words, tomlString(w))
+		}
+		return "[" + strings.Join(words, ", ") + "]"
 	}
 	return fmt.Sprint(v)
 }

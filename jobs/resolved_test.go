@@ -103,6 +103,12 @@ func randomSets(r *rand.Rand, corpus string) []string {
 	add("transport.libmpi", pick("libmpi.so", "a/b.so", ""))
 	add("run.start_timeout", time.Duration(1+r.Int64N(int64(time.Hour))))
 	add("slurm.time", pick("30", "04:00:00", "1-12", "UNLIMITED"))
+	add("slurm.array", pick("0-9", "1,3,5%2"))
+	add("slurm.requeue", r.IntN(2) == 0)
+	add("slurm.signal_before", time.Duration(r.Int64N(int64(time.Hour))))
+	add("slurm.modules", pick(`["gcc/12", "openmpi"]`, "[]", "gcc/12"))
+	add("slurm.environment", pick(`["A=x \"y\" \\z", 'B=$(rm)']`, `["C="]`))
+	add("slurm.container", pick("docker://org/image:1", "a/b.sif", "name"))
 	add("checkpoint.every", r.IntN(1000))
 	return sets
 }

@@ -126,9 +126,27 @@ type Run struct {
 
 // Slurm holds what `submit` writes into the batch script.
 type Slurm struct {
-	Partition   string `toml:"partition"`
-	Nodes       int    `toml:"nodes"`
-	GPUsPerNode int    `toml:"gpus_per_node"`
-	Time        string `toml:"time"`
-	Account     string `toml:"account"`
+	Partition        string        `toml:"partition"`
+	Nodes            int           `toml:"nodes"`
+	GPUsPerNode      int           `toml:"gpus_per_node"`
+	Time             string        `toml:"time"`
+	Account          string        `toml:"account"`
+	QOS              string        `toml:"qos"`
+	Constraint       string        `toml:"constraint"`
+	Reservation      string        `toml:"reservation"`
+	Array            string        `toml:"array"`
+	Dependency       string        `toml:"dependency"`
+	SignalBefore     time.Duration `toml:"signal_before"` // before the time limit
+	Requeue          bool          `toml:"requeue"`
+	MaxRestarts      int           `toml:"max_restarts"` // in a row without a new checkpoint
+	Launcher         string        `toml:"launcher"`     // auto | srun | mpirun
+	MPI              string        `toml:"mpi"`          // auto | pmix | pmi2 | another of srun --mpi=list
+	Modules          List          `toml:"modules"`
+	Environment      List          `toml:"environment"` // NAME=value
+	Container        string        `toml:"container"`   // Apptainer image: path, or docker://…
+	ContainerOptions List          `toml:"container_options"`
+	Options          List          `toml:"options"` // further options of sbatch
 }
+
+// List is a list of texts; nil when empty.
+type List []string

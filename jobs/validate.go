@@ -3,7 +3,6 @@ package jobs
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/pipetrain/pipetrain/schedule"
@@ -325,11 +324,6 @@ func dataSize(path string) (size int64, what, right string) {
 	return info.Size(), "", ""
 }
 
-var slurmTime = regexp.MustCompile(`^(\d{1,7}|\d{1,7}:\d{2}|\d{1,5}:\d{2}:\d{2}|\d{1,4}-\d{1,2}(:\d{2}){0,2}|UNLIMITED|INFINITE)$`)
-
-// slurmName has what may stand in a #SBATCH line without quoting.
-var slurmName = regexp.MustCompile(`^[A-Za-z0-9._,@+-]*$`)
-
 func (l *loader) validatePlatform() {
 	s := &l.spec
 	world := s.Parallel.Stages * s.Parallel.Replicas * s.Parallel.Tensor
@@ -344,12 +338,5 @@ func (l *loader) validatePlatform() {
 	if worldOK && l.ok("slurm.nodes") && s.Slurm.Nodes > world {
 		l.mistake("slurm.nodes", fmt.Sprintf("%d nodes for %d ranks leave some without work", s.Slurm.Nodes, world), fmt.Sprintf("at most %d", world), "")
 	}
-	if l.ok("slurm.time") && s.Slurm.Time != "" && !slurmTime.MatchString(s.Slurm.Time) {
-		l.mistake("slurm.time", show(s.Slurm.Time)+" is no time limit", `minutes, "MM:SS", "HH:MM:SS", "D-HH", "D-HH:MM" or "D-HH:MM:SS"`, "")
-	}
-	for _, key := range []string{"slurm.partition", "slurm.account"} {
-		if v := field(s, key).String(); l.ok(key) && !slurmName.MatchString(v) {
-			l.mistake(key, show(v)+" cannot stand in a batch script", "letters, digits and . _ , @ + -", "")
-		}
-	}
+	l.validateSlurm()
 }
