@@ -66,6 +66,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			setFlag,
 			&cli.StringFlag{Name: "out", Usage: "run folder `DIR` (default: a new one in the job's run.dir)"},
 			&cli.BoolFlag{Name: "resume", Usage: "continue the run in --out from its newest checkpoint"},
+			&cli.BoolFlag{Name: "auto-resume", Usage: "continue the run in --out where it has a checkpoint, else start it: for scripts that start again"},
 			&cli.BoolFlag{Name: "quiet", Usage: "no progress line, no drawing"},
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
@@ -77,7 +78,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			}
 			return start(ctx, runOptions{
 				job: c.Args().First(), sets: c.StringSlice("set"), out: c.String("out"),
-				resume: c.Bool("resume"), quiet: c.Bool("quiet"), stdout: stdout, stderr: stderr,
+				resume: c.Bool("resume"), auto: c.Bool("auto-resume"), quiet: c.Bool("quiet"), stdout: stdout, stderr: stderr,
 			})
 		},
 		Commands: []*cli.Command{planCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout)},

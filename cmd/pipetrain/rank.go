@@ -136,9 +136,12 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 	if p.folder != nil {
 		return nil
 	}
-	var say struct{ Path, Err string }
+	var say struct {
+		Path, Err string
+		Resume    bool // decided by rank 0 for all
+	}
 	if world.Rank() == 0 {
-		f, err := openFolder(p.o, p.spec)
+		f, err := openFolder(&p.o, p.spec)
 		if err == nil {
 			p.folder = f
 			if err = settle(p.spec, f, io.Discard); err == nil {
@@ -148,10 +151,10 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 		if err != nil {
 			say.Err = err.Error()
 		} else {
-			say.Path = f.Path
+			say.Path, say.Resume = f.Path, p.o.resume
 		}
 	}
-	b, _ := json.Marshal(say) // two strings: cannot fail
+	b, _ := json.Marshal(say) // texts and a truth value: cannot fail
 	b, err := broadcast(ctx, world, b)
 	if err != nil {
 		return err
@@ -162,6 +165,7 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 	if say.Err != "" {
 		return exitcode.With(exitcode.Environment, errors.New(say.Err))
 	}
+	p.o.resume = say.Resume
 	if p.folder == nil {
 		if p.folder, err = record.Join(say.Path); err != nil {
 			return exitcode.With(exitcode.Environment, fmt.Errorf("%w: the run folder must be on a file system that every rank sees", err))

@@ -6,6 +6,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +27,7 @@ type runOptions struct {
 	sets           []string
 	out            string
 	resume, quiet  bool
+	auto           bool // resume where out has a checkpoint, else start afresh
 	stdout, stderr io.Writer
 }
 
@@ -48,8 +52,8 @@ func start(ctx context.Context, o runOptions) error {
 		}
 		return err
 	}
-	if o.resume && o.out == "" {
-		return exitcode.With(exitcode.Usage, fmt.Errorf("--resume needs --out DIR, the folder of the run to continue"))
+	if (o.resume || o.auto) && o.out == "" {
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--resume and --auto-resume need --out DIR, the folder of the run to continue"))
 	}
 	if world.IsRank() {
 		return beRank(ctx, o, spec, world)
@@ -74,7 +78,7 @@ func launch(ctx context.Context, o runOptions, spec *jobs.Spec) error {
 	signal.Notify(early, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(early)
 
-	folder, err := openFolder(o, spec)
+	folder, err := openFolder(&o, spec)
 	if err != nil {
 		return err
 	}
@@ -121,18 +125,37 @@ func launch(ctx context.Context, o runOptions, spec *jobs.Spec) error {
 }
 
 // openFolder makes or reopens the run folder, whose lock this process then holds.
-func openFolder(o runOptions, spec *jobs.Spec) (*record.Folder, error) {
+// With o.auto it decides o.resume.
+func openFolder(o *runOptions, spec *jobs.Spec) (*record.Folder, error) {
 	var f *record.Folder
 	var err error
-	if o.out != "" {
-		f, err = record.Create(o.out, o.resume)
-	} else {
+	switch {
+	case o.out == "":
 		f, err = record.CreateNamed(spec.Run.Dir, spec.Name, time.Now())
+	case o.auto:
+		o.resume = o.resume || hasCheckpoint(o.out)
+		if f, err = record.Create(o.out, o.resume); err != nil && !o.resume {
+			// What a start left that ended before its first checkpoint is written anew.
+			if again, err2 := record.Create(o.out, true); err2 == nil {
+				f, err = again, nil
+			}
+		}
+	default:
+		f, err = record.Create(o.out, o.resume)
 	}
 	if err != nil {
 		return nil, exitcode.With(exitcode.Environment, err)
 	}
 	return f, nil
+}
+
+// hasCheckpoint says whether a run folder has a checkpoint, sound or not: one that
+// is damaged is for the resume to refuse, not a reason to start afresh.
+func hasCheckpoint(dir string) bool {
+	entries, _ := os.ReadDir(filepath.Join(dir, record.CheckpointsName))
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), "step-") && !strings.HasSuffix(e.Name(), ".tmp")
+	})
 }
 
 // ensureSummary leaves a summary where the ranks ended before they wrote one.
