@@ -44,11 +44,11 @@ func readCustom(path string) (s *schedule.Schedule, what, right, grid string) {
 	size, what, _ := dataSize(path)
 	switch {
 	case what == "is a folder; one file is read":
-		return nil, show(path) + " is a folder", "the path of a schedule file", ""
+		return nil, showPath(path) + " is a folder", "the path of a schedule file", ""
 	case what != "":
-		return nil, show(path) + " " + what, "pipetrain schedule export writes one", ""
+		return nil, showPath(path) + " " + what, "pipetrain schedule export writes one", ""
 	case size > maxScheduleBytes:
-		return nil, fmt.Sprintf("%s has %d bytes", show(path), size), fmt.Sprintf("at most %d", maxScheduleBytes), ""
+		return nil, fmt.Sprintf("%s has %d bytes", showPath(path), size), fmt.Sprintf("at most %d", maxScheduleBytes), ""
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -133,11 +133,11 @@ func (l *loader) validateCustom() bool {
 		return false
 	}
 	if s.Parallel.Stages != s.custom.Ranks {
-		l.mistake("parallel.stages", fmt.Sprintf("%d ranks: the schedule of %s is for %d", s.Parallel.Stages, show(c.File), s.custom.Ranks), fmt.Sprintf("%d, or another file", s.custom.Ranks), "")
+		l.mistake("parallel.stages", fmt.Sprintf("%d ranks: the schedule of %s is for %d", s.Parallel.Stages, showPath(c.File), s.custom.Ranks), fmt.Sprintf("%d, or another file", s.custom.Ranks), "")
 		return false
 	}
 	if c.Microbatches != s.custom.Microbatches {
-		l.mistake("schedule.microbatches", fmt.Sprintf("%d: the schedule of %s is for %d", c.Microbatches, show(c.File), s.custom.Microbatches), fmt.Sprintf("%d, or another file", s.custom.Microbatches), "")
+		l.mistake("schedule.microbatches", fmt.Sprintf("%d: the schedule of %s is for %d", c.Microbatches, showPath(c.File), s.custom.Microbatches), fmt.Sprintf("%d, or another file", s.custom.Microbatches), "")
 		return false
 	}
 	return true

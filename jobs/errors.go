@@ -85,6 +85,9 @@ func clean(s string) string {
 	}, s)
 }
 
+// showPath prints a path whole: its end is what tells it from others.
+func showPath(path string) string { return strconv.Quote(path) }
+
 // show prints a value as the file would have it, shortened.
 func show(v any) string {
 	switch x := v.(type) {

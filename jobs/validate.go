@@ -163,7 +163,7 @@ func (l *loader) validateSchedule() {
 	c := &s.Schedule
 	if l.ok("schedule.profile") && c.Profile != "" {
 		if _, what, _ := dataSize(c.Profile); what != "" {
-			l.mistake("schedule.profile", show(c.Profile)+" "+what, "pipetrain profile writes one", "")
+			l.mistake("schedule.profile", showPath(c.Profile)+" "+what, "pipetrain profile writes one", "")
 		}
 	}
 	if l.ok("schedule.concat", "schedule.microbatches") && int(c.Concat) > c.Microbatches {
@@ -266,7 +266,7 @@ func (l *loader) validateData() {
 	}
 	size, what, right := dataSize(s.Data.Path)
 	if what != "" {
-		l.mistake("data.path", show(s.Data.Path)+" "+what, right, "")
+		l.mistake("data.path", showPath(s.Data.Path)+" "+what, right, "")
 		return
 	}
 	if !l.ok("model.seq", "data.holdout") {
@@ -279,7 +279,7 @@ func (l *loader) validateData() {
 	held := HoldoutBytes(size, s.Data.Holdout)
 	switch {
 	case size-held < window:
-		l.mistake("data.path", fmt.Sprintf("%s is too short: %d bytes to train on, a sequence with its targets needs seq + 1 = %d", show(s.Data.Path), size-held, window), "a longer text, or a smaller model.seq", "")
+		l.mistake("data.path", fmt.Sprintf("%s is too short: %d bytes to train on, a sequence with its targets needs seq + 1 = %d", showPath(s.Data.Path), size-held, window), "a longer text, or a smaller model.seq", "")
 	case s.Data.Holdout > 0 && held < window:
 		l.mistake("data.holdout", fmt.Sprintf("%s of %d bytes is %d, less than the seq + 1 = %d of one sequence", formatFloat(s.Data.Holdout), size, held, window), "more, or 0", "")
 	}
