@@ -32,39 +32,50 @@ type Recording interface {
 	Free()
 }
 
-// Timer is a device that tells when it did what, rather than when it was told to.
-type Timer interface {
-	// Mark notes the instant in the order of the current queue's operations.
-	Mark() Mark
-	// At returns the time between an instant and the first Mark of the device; it waits
-	// until the instant has passed. A mark is asked once, then reused.
-	At(Mark) time.Duration
-}
-
-// Mark is an instant in a queue of a device.
+// Mark is an instant in the order of a queue's operations; the zero Mark has always passed.
 type Mark int32
 
-// Copier is a device that copies to and from host memory while it computes.
+// Marker is a device that can be asked how far it is. Its methods, but for Mark and
+// After, may be called by any goroutine beside the one that computes.
+type Marker interface {
+	// Mark notes an instant: it passes when what was called before it on the current
+	// queue is complete.
+	Mark() Mark
+	// After lets what follows on the current queue begin only once the instant has passed.
+	After(Mark)
+	// Between returns the time from one instant to a later one; it waits until both have passed.
+	Between(from, to Mark) time.Duration
+	// Await blocks until the instant has passed, and returns the device's first error, if it has one.
+	Await(Mark) error
+	// Drop ends marks: the device may use them anew.
+	Drop(...Mark)
+}
+
+// Copier is a device that copies while it computes. Its methods may be called by any
+// goroutine beside the one that computes. Each copy begins once the instant `after`
+// has passed, beside the operations of the queues; it returns at once the instant at
+// which it is complete, to be dropped by the caller.
 type Copier interface {
+	Marker
 	// HostAlloc returns page-locked host memory, which FreeHost gives back.
 	HostAlloc(bytes int64) ([]byte, error)
 	FreeHost([]byte)
-	// Upload and Download copy beside the operations: a Download begins after what was
-	// called before it, what is called after an Upload waits for it. Each returns at
-	// once; the host memory is page-locked, and not touched until Done says so.
-	Upload(dst Buffer, src []byte) Mark
-	Download(dst []byte, src Buffer) Mark
-	// Done says whether a copy is complete; DoneWait waits until it is.
-	Done(Mark) bool
-	DoneWait(Mark) error
+	// Upload and Download copy between the device and page-locked memory, which nobody
+	// else touches until the copy is complete.
+	Upload(dst Buffer, src []byte, after Mark) Mark
+	Download(dst []byte, src Buffer, after Mark) Mark
+	// Move copies from one buffer to another, which may be imported.
+	Move(dst, src Buffer, after Mark) Mark
 }
 
 // Sharer is a device whose memory other processes of the node can address (CUDA IPC).
 type Sharer interface {
-	// Export names the allocation that b lies in, and b's offset in it.
-	Export(b Buffer) (handle []byte, offset int64, err error)
-	// Import makes an allocation of another process addressable here.
-	Import(handle []byte) (Buffer, error)
+	Copier
+	// Export names an allocation for other processes; b is a whole allocation.
+	Export(b Buffer) (handle []byte, err error)
+	// Import makes an allocation of another process addressable here, for Move alone.
+	// An error says that this pair of devices or processes cannot.
+	Import(handle []byte, bytes int64) (Buffer, error)
 	// Release ends an import.
 	Release(Buffer)
 }
