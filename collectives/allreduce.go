@@ -31,7 +31,7 @@ func (c *Comm) IAllReduceSumF32(ctx context.Context, buf []float32) Request {
 	r := &asyncRequest{done: make(chan struct{}), urgent: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		r.err = allReduce(withUrgency(ctx, r.urgent), op, buf, addF32)
+		r.err = allReduce(PatientUntil(ctx, r.urgent), op, buf, addF32)
 	}()
 	return r
 }

@@ -11,8 +11,8 @@ func Patient(ctx context.Context) context.Context {
 	return context.WithValue(ctx, patienceKey{}, (<-chan struct{})(nil))
 }
 
-// withUrgency is Patient until urgent is closed.
-func withUrgency(ctx context.Context, urgent <-chan struct{}) context.Context {
+// PatientUntil is Patient until urgent is closed: who then waits for the message wants it soon.
+func PatientUntil(ctx context.Context, urgent <-chan struct{}) context.Context {
 	return context.WithValue(ctx, patienceKey{}, urgent)
 }
 

@@ -106,6 +106,9 @@ var keyList = []Key{
 	{Name: "device.messages", Doc: "Messages of a rehearsal: `real`, as long as the run's, or `small`, so that only the schedule counts.", Choices: []string{"real", "small"}},
 	{Name: "device.threads", Doc: "CPU threads a rank. 0: the host's cores shared evenly by its ranks.", min: 0, max: 4096},
 	{Name: "device.blas", Doc: "BLAS library of the CPU device, or the path of one; `auto`: the first found.", Choices: []string{"auto", "onednn", "mkl", "blis", "openblas", "go"}, Open: true, path: mayBePath},
+	{Name: "device.transfer", Doc: "How messages leave a GPU: `ipc`, straight into the memory of a GPU of the same node; `staged`, in parts through page-locked host memory while the GPU computes; `auto`: `ipc` where it is proved to work at the start, else `staged`.", Choices: []string{"auto", "ipc", "staged"}},
+	{Name: "device.p2_stream", Doc: "Perform backward-p2 on a second stream of the GPU, beside the forward or backward-p1 that follows it."},
+	{Name: "device.p2_graph", Doc: "Record backward-p2 as a CUDA graph in the first step and replay it in the others."},
 
 	{Name: "transport.kind", Doc: "`local`: shared memory of one host, nothing installed. `mpi`: the cluster's library, loaded at run time. `auto`: `mpi` under an MPI launcher, else `local`.", Choices: []string{"auto", "local", "mpi"}},
 	{Name: "transport.libmpi", Doc: "Path or name of the MPI library. Empty: found from the launcher.", path: mayBePath},
@@ -149,7 +152,7 @@ func Default() Spec {
 		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Momentum: 0.9, Clip: 1},
 		Parallel:   Parallel{Stages: 1, Replicas: 1, Tensor: 1},
 		Schedule:   Schedule{Kind: "1f1b", BackwardP2: "cooldown", Concat: 1},
-		Device:     Device{Messages: "real", Kind: "auto", BLAS: "auto"},
+		Device:     Device{Messages: "real", Kind: "auto", BLAS: "auto", Transfer: "auto"},
 		Transport:  Transport{Kind: "auto"},
 		Checkpoint: Checkpoint{Keep: 2},
 		Run:        Run{StartTimeout: time.Minute},

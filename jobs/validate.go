@@ -25,6 +25,7 @@ func (l *loader) validate() {
 	l.validateModel()
 	l.validateParallel()
 	l.validateTrain()
+	l.validateDevice()
 	l.validateOptimizer()
 	l.validateSchedule()
 	l.validateData()
@@ -132,6 +133,31 @@ func (l *loader) validateTrain() {
 			l.mistake("train.precision", "bf16 is not for device.kind = \"cpu\": its matrix products are fp32", "fp32, or device.kind = \"cuda\"", "")
 		case "auto":
 			l.mistake("train.precision", "bf16 with device.kind = \"auto\" would depend on the host: the CPU device has fp32 only", "fp32, or device.kind = \"cuda\"", "")
+		}
+	}
+}
+
+// validateDevice refuses settings of a GPU where none computes.
+func (l *loader) validateDevice() {
+	d := l.spec.Device
+	if !l.ok("device.kind") {
+		return
+	}
+	for _, k := range []struct {
+		name string
+		set  bool
+		p2   bool
+	}{
+		{"device.p2_stream", d.P2Stream, true},
+		{"device.p2_graph", d.P2Graph, true},
+		{"device.transfer", d.Transfer != "auto", false},
+	} {
+		switch {
+		case !k.set || !l.ok(k.name):
+		case d.Kind == "cpu" || d.Kind == "rehearse":
+			l.mistake(k.name, "is a setting of GPUs, and device.kind = "+show(d.Kind), "device.kind = \"cuda\", or leave it out", "")
+		case k.p2 && l.ok("schedule.backward_p2") && l.spec.Schedule.BackwardP2 == "fused" && l.spec.Schedule.Kind != "file" && l.spec.Schedule.Kind != "auto":
+			l.mistake(k.name, "has no effect: schedule.backward_p2 = \"fused\" has no backward-p2 of its own", "another schedule.backward_p2, or leave it out", "")
 		}
 	}
 }

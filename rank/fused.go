@@ -33,7 +33,9 @@ func (s *stage) backward(mb int, dx kernels.Buffer) error {
 	f.dy, f.hasDY = kernels.Block{}, false
 	s.arena.Free(f.keep)
 	f.keep, f.hasKeep = kernels.Block{}, false
-	s.drop(g)
+	for _, b := range s.drop(g) {
+		s.arena.Free(b)
+	}
 	return nil
 }
 

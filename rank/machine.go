@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/kernels"
-	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -23,19 +21,22 @@ type machine struct {
 	dev    kernels.Device // nil when dry
 	stages map[int]*stage
 
-	transport collectives.Transport // nil when dry
-	world     func(pipelineRank int) int
-	data      batcher
+	courier courier // nil when dry
+	world   func(pipelineRank int) int
+	data    batcher
+
+	beside bool            // backward-p2 runs on the device's second queue
+	forked []kernels.Block // of the p2 that runs there
+	since  int             // compute ops since it began
+	clock  *deviceClock    // nil where the device is done when it says so
+	graphs *graphs         // nil where p2 is not recorded
 
 	losses kernels.Block // F64, one a micro-batch
 	sums   kernels.Block // F64, the squared gradient norm of each parameter here
 
-	posted  map[int]receive // receives in flight, by program index
-	sending map[int]send    // sends in flight, by program index
+	posted  map[int]parcel // receives in flight, by program index
+	sending map[int]send   // sends in flight, by program index
 
-	// wire returns the bytes of a buffer as messages have them; nil where the host
-	// cannot address them, and messages are staged.
-	wire func(kernels.Buffer) []byte
 	// pretend passes an op's modelled time, counted from its start; nil where the op is performed.
 	pretend func(op schedule.Op, start int64)
 
@@ -49,18 +50,10 @@ type batcher interface {
 	microbatch(mb int) (tokens, targets []int32, err error)
 }
 
-// receive is a posted receive and where it goes; staged is set where the device's
-// memory cannot take messages itself.
-type receive struct {
-	req    collectives.Request
-	to     kernels.Buffer
-	staged []byte
-}
-
-// send is a message on its way and the memory it leaves.
+// send is a message on its way (nil when dry) and the memory it leaves.
 type send struct {
-	req   collectives.Request
-	block kernels.Block
+	parcel parcel
+	block  kernels.Block
 }
 
 // tag names a message by what is sent: the same on both sides.
@@ -86,8 +79,13 @@ func sendOf(op schedule.Op) schedule.Op {
 
 // step performs the program once.
 func (m *machine) step(ctx context.Context) error {
-	m.posted = map[int]receive{}
+	m.posted = map[int]parcel{}
 	m.sending = map[int]send{}
+	if m.clock != nil {
+		if err := m.clock.begin(); err != nil {
+			return fmt.Errorf("rank %d: %w", m.me, err)
+		}
+	}
 	for _, st := range m.stages {
 		if st.versions != nil {
 			st.versions.begin()
@@ -101,7 +99,7 @@ func (m *machine) step(ctx context.Context) error {
 		}
 		for ; next < m.pacing.horizon[i]; next++ {
 			if m.program[next].Kind.IsRecv() {
-				if err := m.post(next); err != nil {
+				if err := m.post(ctx, next); err != nil {
 					return m.fail(i, op, err)
 				}
 			}
@@ -110,7 +108,12 @@ func (m *machine) step(ctx context.Context) error {
 			return m.fail(i, op, err)
 		}
 	}
-	if err := m.complete(ctx, len(m.program)); err != nil {
+	m.settle()
+	err := m.complete(ctx, len(m.program))
+	if err == nil && m.clock != nil {
+		err = m.clock.end(m.record)
+	}
+	if err != nil {
 		return fmt.Errorf("rank %d: at the end of the step: %w", m.me, err)
 	}
 	if left := m.arena.Used() - before; left != 0 {
@@ -124,7 +127,7 @@ func (m *machine) fail(i int, op schedule.Op, err error) error {
 }
 
 // post makes room for a message and starts receiving it.
-func (m *machine) post(i int) error {
+func (m *machine) post(ctx context.Context, i int) error {
 	op := m.program[i]
 	st := m.stages[op.Stage]
 	var to kernels.Buffer
@@ -136,19 +139,12 @@ func (m *machine) post(i int) error {
 		to, err = st.expectGradient(op.First)
 		peer = op.Stage + 1
 	}
-	if err != nil || m.transport == nil {
+	if err != nil || m.courier == nil {
 		return err
 	}
 	from := m.world(m.sched.RankOf(peer, op.First))
-	r := receive{to: to}
-	b := m.wire(to)
-	if b == nil {
-		b = make([]byte, to.Bytes())
-		r.staged = b
-	}
-	r.req = m.transport.Irecv(from, tag(m.sched.Stages, op), b)
-	m.posted[i] = r
-	return nil
+	m.posted[i], err = m.courier.recv(ctx, from, tag(m.sched.Stages, op), to)
+	return err
 }
 
 func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
@@ -156,7 +152,14 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	if st == nil {
 		return fmt.Errorf("stage %d is not on this rank", op.Stage)
 	}
+	if m.beside {
+		m.pace(op)
+	}
+	var begun kernels.Mark
 	start := now()
+	if m.clock != nil {
+		begun = m.clock.dev.Mark()
+	}
 	category := "compute"
 	var err error
 	switch op.Kind {
@@ -165,19 +168,16 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	case schedule.BackwardInput, schedule.Backward:
 		err = m.backward(st, op)
 	case schedule.BackwardWeight:
-		err = st.backwardWeight(op.First, op.Last)
+		return m.weight(i, st, op, start, begun)
 	case schedule.RecvF, schedule.RecvB:
 		category = "wait"
-		if m.transport != nil {
-			r := m.posted[i]
-			if err = r.req.Wait(ctx); err == nil && r.staged != nil {
-				m.dev.CopyIn(r.to, r.staged)
-			}
+		if m.courier != nil {
+			err = m.posted[i].wait(ctx)
 			delete(m.posted, i)
 		}
 	case schedule.SendF, schedule.SendB:
 		category = "transfer"
-		err = m.send(st, i, op)
+		err = m.send(ctx, st, i, op)
 	case schedule.ReduceGrad:
 		category = "reduce"
 		if m.reduce != nil {
@@ -192,12 +192,23 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	if err != nil {
 		return err
 	}
-	if m.dev != nil && (category == "compute" || category == "optimizer") {
+	return m.note(op, category, start, begun)
+}
+
+// note tells when an op was performed. A device that is done when it says so is asked
+// whether it is; another notes the instant, and is asked at the end of the step.
+func (m *machine) note(op schedule.Op, category string, start int64, begun kernels.Mark) error {
+	if m.clock != nil {
+		m.clock.add(op, category, begun, m.clock.dev.Mark())
+		return nil
+	}
+	computes := category == "compute" || category == "optimizer"
+	if m.dev != nil && computes {
 		if err := m.dev.Sync(); err != nil {
 			return err
 		}
 	}
-	if m.pretend != nil && (category == "compute" || category == "reduce" || category == "optimizer") {
+	if m.pretend != nil && (computes || category == "reduce") {
 		m.pretend(op, start)
 	}
 	if m.record != nil {
@@ -276,7 +287,7 @@ func (m *machine) backward(st *stage, op schedule.Op) error {
 }
 
 // send starts sending what the op before it computed.
-func (m *machine) send(st *stage, i int, op schedule.Op) error {
+func (m *machine) send(ctx context.Context, st *stage, i int, op schedule.Op) error {
 	f := st.frame(op.First)
 	var peer int
 	var block kernels.Block
@@ -294,14 +305,12 @@ func (m *machine) send(st *stage, i int, op schedule.Op) error {
 		return fmt.Errorf("nothing was computed to send")
 	}
 	s := send{block: block}
-	if m.transport != nil {
+	if m.courier != nil {
+		var err error
 		to := m.world(m.sched.RankOf(peer, op.First))
-		b := m.wire(block.Buffer)
-		if b == nil {
-			b = make([]byte, block.Bytes())
-			m.dev.CopyOut(b, block.Buffer)
+		if s.parcel, err = m.courier.send(ctx, to, tag(m.sched.Stages, op), block.Buffer); err != nil {
+			return err
 		}
-		s.req = m.transport.Isend(to, tag(m.sched.Stages, op), b)
 	}
 	m.sending[i] = s
 	return nil
@@ -312,8 +321,8 @@ func (m *machine) send(st *stage, i int, op schedule.Op) error {
 func (m *machine) complete(ctx context.Context, i int) error {
 	for _, k := range m.pacing.release[i] {
 		s := m.sending[k]
-		if s.req != nil {
-			if err := s.req.Wait(ctx); err != nil {
+		if s.parcel != nil {
+			if err := s.parcel.wait(ctx); err != nil {
 				return fmt.Errorf("waiting for op %d (%s): %w", k, m.program[k], err)
 			}
 		}
@@ -321,48 +330,4 @@ func (m *machine) complete(ctx context.Context, i int) error {
 		delete(m.sending, k)
 	}
 	return nil
-}
-
-// newStages makes the stages that the program of pipeline rank me names.
-func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) map[int]*stage {
-	sched, program, layers, shape := w.Schedule, w.Schedule.Programs[me], w.Model.Layers, w.Shape
-	stages := map[int]*stage{}
-	for _, op := range program {
-		if stages[op.Stage] != nil {
-			continue
-		}
-		r := w.Cut[op.Stage]
-		st := &stage{
-			index: op.Stage, base: r.First, layers: layers[r.First:r.End], shape: shape,
-			first: op.Stage == 0, last: op.Stage == sched.Stages-1,
-			arena: arena, dev: dev, ops: ops,
-			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),
-			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{},
-		}
-		st.params = model.NewLayout(w.Model.ParamsOf(r))
-		for _, l := range st.layers {
-			st.slotsTmp = append(st.slotsTmp, make([]kernels.Buffer, len(l.Slots())))
-			for p := range st.scratch {
-				st.scratch[p] = max(st.scratch[p], l.Work(model.Pass(p), ops, shape))
-			}
-		}
-		for mb := range st.groupOf {
-			st.groupOf[mb] = groupRange{mb, mb}
-		}
-		for _, o := range program {
-			if o.Stage != op.Stage {
-				continue
-			}
-			switch o.Kind {
-			case schedule.Backward:
-				st.fused[o.First] = true
-			case schedule.BackwardWeight:
-				for mb := o.First; mb <= o.Last; mb++ {
-					st.groupOf[mb] = groupRange{o.First, o.Last}
-				}
-			}
-		}
-		stages[op.Stage] = st
-	}
-	return stages
 }

@@ -26,6 +26,8 @@ type Work struct {
 	Cut      []model.Range // layers of each stage
 	Shape    model.Shape   // of one micro-batch
 	Optim    model.Optimizer
+	// P2Stream lets backward-p2 run beside the ops that follow it, on the device's second queue.
+	P2Stream bool
 }
 
 // PlanMemory performs one step of a rank on a dry arena.
@@ -51,7 +53,7 @@ func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ke
 		return nil, fmt.Errorf("schedule %s is not lowered: it has no transfers", w.Schedule.Name)
 	}
 	program := w.Schedule.Programs[me]
-	m := &machine{sched: w.Schedule, me: me, program: program, pacing: pace(w.Schedule)[me], arena: arena, dev: dev}
+	m := &machine{sched: w.Schedule, me: me, program: program, pacing: pace(w.Schedule)[me], arena: arena, dev: dev, beside: w.P2Stream}
 	m.stages = newStages(w, me, arena, dev, ops)
 	params := 0
 	for _, i := range m.order() {

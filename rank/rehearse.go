@@ -37,7 +37,7 @@ func NewRehearsal(ctx context.Context, spec *jobs.Spec, t collectives.Transport,
 	if err := tr.machine(t, kernels.NewArena(kernels.Buffer{}), nil, ops); err != nil {
 		return nil, err
 	}
-	tr.m.wire = r.message
+	tr.m.courier = hostCourier{t, r.message}
 	late := lateness()
 	tr.m.pretend = func(op schedule.Op, start int64) { sleepUntil(start+int64(r.Costs.Compute(op)*1e9), late) }
 	tr.m.reduce = nil

@@ -274,44 +274,70 @@ func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
 	return nil
 }
 
-// backwardWeight performs the W of micro-batches first to last and frees what they kept.
-func (s *stage) backwardWeight(first, last int) error {
+// backwardWeight performs the W of micro-batches first to last by way of run, and
+// returns what they kept, to be freed when the device is done with it. The number given
+// to run tells the memory that the operations touch.
+func (s *stage) backwardWeight(first, last int, run func(memory uint64, ops func()) error) ([]kernels.Block, error) {
 	g := s.groups[first]
 	if g == nil || g.last != last {
-		return fmt.Errorf("stage %d: W of micro-batches %d-%d, which were not kept together", s.index, first, last)
+		return nil, fmt.Errorf("stage %d: W of micro-batches %d-%d, which were not kept together", s.index, first, last)
 	}
 	n := last - first + 1
 	w, err := s.work(model.PassWeight, n)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s.dev != nil {
-		for i := len(s.layers) - 1; i >= 0; i-- {
-			c := s.call(i, first, w)
-			c.Shape.Batch *= n
-			for j := range c.Slots {
-				c.Slots[j] = s.groupSlot(i, j, g)
+		if err := run(s.memoryOf(g, w), func() {
+			for i := len(s.layers) - 1; i >= 0; i-- {
+				c := s.call(i, first, w)
+				c.Shape.Batch *= n
+				for j := range c.Slots {
+					c.Slots[j] = s.groupSlot(i, j, g)
+				}
+				s.layers[i].BackwardWeight(c)
 			}
-			s.layers[i].BackwardWeight(c)
+		}); err != nil {
+			return nil, err
 		}
 	}
-	s.arena.Free(w)
-	s.drop(g)
-	return nil
+	return append(s.drop(g), w), nil
 }
 
-// drop ends the micro-batches of a group after their W.
-func (s *stage) drop(g *group) {
+// memoryOf is a number that tells where W finds what it reads: another number, other
+// addresses. (FNV-1a.)
+func (s *stage) memoryOf(g *group, work kernels.Block) uint64 {
+	h := uint64(14695981039346656037)
+	add := func(x uint64) { h = (h ^ x) * 1099511628211 }
+	add(uint64(work.Addr))
+	for life, b := range g.blocks {
+		if g.have[life] {
+			add(uint64(b.Addr))
+		}
+	}
+	for _, layer := range s.weightsOf(g.first) {
+		for _, b := range layer {
+			add(uint64(b.Addr))
+		}
+	}
+	return h
+}
+
+// drop ends the micro-batches of a group after their W and returns their memory.
+func (s *stage) drop(g *group) (blocks []kernels.Block) {
 	for life := range g.blocks {
 		if g.have[life] {
-			s.arena.Free(g.blocks[life])
+			blocks = append(blocks, g.blocks[life])
 		}
 	}
 	delete(s.groups, g.first)
 	for mb := g.first; mb <= g.last; mb++ {
 		delete(s.frames, mb)
 	}
-	s.read(g.first, g.last)
+	if b, ok := s.read(g.first, g.last); ok {
+		blocks = append(blocks, b)
+	}
+	return blocks
 }
 
 // call prepares a pass of a layer for a micro-batch, or for a group by its first:

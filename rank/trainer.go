@@ -58,7 +58,7 @@ func WorkOf(spec *jobs.Spec) (Work, error) {
 		return Work{}, err
 	}
 	return Work{Schedule: s, Model: mdl, Cut: cut, Optim: ruleOf(spec.Optimizer),
-		Shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq}}, nil
+		Shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq}, P2Stream: spec.Device.P2Stream}, nil
 }
 
 // New plans the rank's memory, allocates it and initialises the parameters. All
@@ -80,7 +80,9 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 		return nil, err
 	}
 	m := tr.m
-	m.wire = dev.Host
+	if err := tr.equip(ctx, t); err != nil {
+		return nil, err
+	}
 	tr.data = &stepData{source: source, replica: tr.place.Replica, rows: tr.work.Shape.Rows(),
 		cut: data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: tr.work.Schedule.Microbatches}}
 	if err := tr.data.cut.Check(); err != nil {
@@ -124,7 +126,6 @@ func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev ke
 		return err
 	}
 	tr.m = m
-	m.transport = t
 	m.world = func(pipe int) int { return tr.grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: pipe}) }
 	m.record = func(op schedule.Op, category string, start, end int64) {
 		tr.events = append(tr.events, opEvent{op, category, start, end})
@@ -174,7 +175,7 @@ func (tr *Trainer) connect(t collectives.Transport) error {
 		if c == nil {
 			return nil
 		}
-		return allReduce(ctx, tr.dev, c, st.grads.As(kernels.F32))
+		return tr.u.reducer.sum(ctx, c, st.grads.As(kernels.F32))
 	}
 
 	u := tr.u
@@ -293,21 +294,26 @@ func (tr *Trainer) Step(ctx context.Context, step int, stop bool) (StepResult, e
 // span returns this rank's part of the step's timeline: compute, no waits.
 func (tr *Trainer) span() spanOf {
 	var s spanOf
+	var busy, until int64
 	first := true
 	for _, e := range tr.events {
 		if e.category == "optimizer" && !first { // an asynchronous schedule's, part of its makespan
-			s.end = float64(e.end+tr.offset) * 1e-9
+			s.end = max(s.end, float64(e.end+tr.offset)*1e-9)
 		}
 		if e.category != "compute" {
 			continue
 		}
 		if first {
 			s.start = float64(e.start+tr.offset) * 1e-9
+			until = e.start
 			first = false
 		}
-		s.end = float64(e.end+tr.offset) * 1e-9
-		s.busy += float64(e.end-e.start) * 1e-9
+		s.end = max(s.end, float64(e.end+tr.offset)*1e-9)
+		// What runs beside another op is busy once. Ops begin in the order of the program.
+		busy += max(0, e.end-max(e.start, until))
+		until = max(until, e.end)
 	}
+	s.busy = float64(busy) * 1e-9
 	return s
 }
 
@@ -317,11 +323,17 @@ func (tr *Trainer) Measured() Memory { return measure(tr.m.arena) }
 // Planned returns the memory that the plan foresaw.
 func (tr *Trainer) Planned() Memory { return tr.planned }
 
-// Close frees the arena.
+// Close frees what the rank has of the device.
 func (tr *Trainer) Close() {
-	if tr.dev != nil {
-		tr.dev.Free(tr.arena)
+	if tr.dev == nil {
+		return
 	}
+	if tr.m.graphs != nil {
+		tr.m.graphs.close()
+	}
+	tr.u.reducer.close()
+	_ = tr.m.courier.close() // nothing is on its way any more
+	tr.dev.Free(tr.arena)
 }
 
 // stepData reads this replica's micro-batches of one step.

@@ -28,6 +28,7 @@ type update struct {
 	ties     []tie
 	opt      optimizer
 	tokens   int // of a global batch
+	reducer  *reducer
 
 	vector []float64
 }
@@ -195,30 +196,13 @@ func (u *update) addTied(ctx context.Context, t tie) error {
 		}
 	}
 	if t.comm != nil {
-		if err := allReduce(ctx, dev, t.comm, t.local[0].grad); err != nil {
+		if err := u.reducer.sum(ctx, t.comm, t.local[0].grad); err != nil {
 			return err
 		}
 	}
 	for _, c := range t.local[1:] {
 		dev.Copy(c.grad, t.local[0].grad)
 	}
-	return nil
-}
-
-// allReduce sums a gradient over a communicator, in rank order.
-func allReduce(ctx context.Context, dev kernels.Device, c *collectives.Comm, g kernels.Buffer) error {
-	if err := dev.Sync(); err != nil {
-		return err
-	}
-	if host := dev.Host(g); host != nil {
-		return c.AllReduceSumF32(ctx, unsafe.Slice((*float32)(unsafe.Pointer(&host[0])), g.Len))
-	}
-	staged := make([]float32, g.Len)
-	dev.CopyOut(float32Bytes(staged), g)
-	if err := c.AllReduceSumF32(ctx, staged); err != nil {
-		return err
-	}
-	dev.CopyIn(g, float32Bytes(staged))
 	return nil
 }
 

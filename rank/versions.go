@@ -60,19 +60,20 @@ func (s *stage) weightsOf(mb int) [][]kernels.Buffer {
 	return v.old[v.of[mb]].buf
 }
 
-// read notes that micro-batches are past their W and frees a version that
-// nobody reads any more.
-func (s *stage) read(first, last int) {
+// read notes that micro-batches are past their W and returns the memory of a version
+// that nobody reads any more.
+func (s *stage) read(first, last int) (kernels.Block, bool) {
 	v := s.versions
 	if v == nil {
-		return
+		return kernels.Block{}, false
 	}
 	n := v.of[first]
 	if v.left[n] -= last - first + 1; v.left[n] > 0 || n == v.newest {
-		return
+		return kernels.Block{}, false
 	}
-	s.arena.Free(v.old[n].block)
+	b := v.old[n].block
 	delete(v.old, n)
+	return b, true
 }
 
 // renew makes the weights ready to become the next version: a copy of them stays

@@ -1,0 +1,105 @@
+package rank
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// equip gives the machine what the device can do beside its operations, as the job's
+// [device] table has it: the way messages go, a second queue, recorded p2, its own clock.
+func (tr *Trainer) equip(ctx context.Context, t collectives.Transport) error {
+	set, m := tr.spec.Device, tr.m
+	tr.u.reducer = newReducer(tr.dev)
+	m.clock = newDeviceClock(tr.dev)
+	if _, ok := tr.dev.(kernels.Queues); set.P2Stream && !ok {
+		return cannot(tr.dev, "device.p2_stream = true", "has no second queue")
+	}
+	if set.P2Graph {
+		r, ok := tr.dev.(kernels.Recorder)
+		if !ok {
+			return cannot(tr.dev, "device.p2_graph = true", "records no graphs")
+		}
+		m.graphs = newGraphs(r)
+	}
+	var err error
+	m.courier, err = tr.courier(ctx, t, set.Transfer)
+	return err
+}
+
+func cannot(dev kernels.Device, key, why string) error {
+	return exitcode.With(exitcode.Environment, fmt.Errorf("%s: the %s device %s; leave the key out", key, dev.Name(), why))
+}
+
+// courier chooses the way that messages go between the devices. Every rank calls it.
+func (tr *Trainer) courier(ctx context.Context, t collectives.Transport, want string) (courier, error) {
+	dev := tr.dev
+	if dev.Host(tr.arena) != nil {
+		if want != "auto" {
+			return nil, cannot(dev, fmt.Sprintf("device.transfer = %q", want), "has host memory, which transports reach by themselves")
+		}
+		return hostCourier{t, dev.Host}, nil
+	}
+	copier, ok := dev.(kernels.Copier)
+	if !ok {
+		return plainCourier{t, dev}, nil
+	}
+	staged := newStagedCourier(t, copier)
+	sharer, ok := dev.(kernels.Sharer)
+	if want == "staged" || !ok {
+		return staged, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, exitcode.With(exitcode.Environment, fmt.Errorf("the host's name, by which ranks find whom they share memory with: %w", err))
+	}
+	shared, why, err := share(ctx, t, sharer, tr.arena, tr.neighbours(), host)
+	if err != nil {
+		return nil, fmt.Errorf("exchanging device memory between the ranks of %s: %w", host, err)
+	}
+	if want == "ipc" && len(why) > 0 {
+		return nil, exitcode.With(exitcode.Environment, fmt.Errorf("device.transfer = \"ipc\" does not reach every neighbour: %s; \"auto\" takes another way there", strings.Join(why, "; ")))
+	}
+	if len(shared.direct) == 0 {
+		return staged, nil
+	}
+	if len(why) > 0 {
+		shared.other = staged
+	}
+	return shared, nil
+}
+
+// neighbours lists the world ranks with which this one exchanges messages, ascending.
+func (tr *Trainer) neighbours() []int {
+	var out []int
+	s := tr.work.Schedule
+	for _, op := range s.Programs[tr.place.Stage] {
+		peer := -1
+		switch {
+		case op.Kind.IsSend():
+			to := op.Stage + 1
+			if op.Kind == schedule.SendB {
+				to = op.Stage - 1
+			}
+			peer = s.RankOf(to, op.First)
+		case op.Kind.IsRecv():
+			peer = s.RankOf(sendOf(op).Stage, op.First)
+		default:
+			continue
+		}
+		w := tr.grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: peer})
+		if !slices.Contains(out, w) {
+			out = append(out, w)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

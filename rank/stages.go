@@ -1,0 +1,51 @@
+package rank
+
+import (
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// newStages makes the stages that the program of pipeline rank me names.
+func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) map[int]*stage {
+	sched, program, layers, shape := w.Schedule, w.Schedule.Programs[me], w.Model.Layers, w.Shape
+	stages := map[int]*stage{}
+	for _, op := range program {
+		if stages[op.Stage] != nil {
+			continue
+		}
+		r := w.Cut[op.Stage]
+		st := &stage{
+			index: op.Stage, base: r.First, layers: layers[r.First:r.End], shape: shape,
+			first: op.Stage == 0, last: op.Stage == sched.Stages-1,
+			arena: arena, dev: dev, ops: ops,
+			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),
+			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{},
+		}
+		st.params = model.NewLayout(w.Model.ParamsOf(r))
+		for _, l := range st.layers {
+			st.slotsTmp = append(st.slotsTmp, make([]kernels.Buffer, len(l.Slots())))
+			for p := range st.scratch {
+				st.scratch[p] = max(st.scratch[p], l.Work(model.Pass(p), ops, shape))
+			}
+		}
+		for mb := range st.groupOf {
+			st.groupOf[mb] = groupRange{mb, mb}
+		}
+		for _, o := range program {
+			if o.Stage != op.Stage {
+				continue
+			}
+			switch o.Kind {
+			case schedule.Backward:
+				st.fused[o.First] = true
+			case schedule.BackwardWeight:
+				for mb := o.First; mb <= o.Last; mb++ {
+					st.groupOf[mb] = groupRange{o.First, o.Last}
+				}
+			}
+		}
+		stages[op.Stage] = st
+	}
+	return stages
+}
