@@ -1,0 +1,97 @@
+package rank
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/pipetrain/pipetrain/collectives/local"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/kernels/cpu"
+	"github.com/pipetrain/pipetrain/kernels/kerneltest"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// A device that performs ops late, on two queues and beside copies, in memory of its
+// own, trains to the same bits as the CPU that it is made of, whichever way messages go
+// and wherever p2 runs.
+func TestFarDevice(t *testing.T) {
+	base := []string{"train.steps=6", "parallel.stages=2", "schedule.microbatches=4", "model.tied=true"}
+	for _, c := range []struct {
+		name string
+		sets []string
+		ipc  bool
+		way  string
+	}{
+		{"staged", []string{"schedule.kind=1f1b", "schedule.backward_p2=cooldown", "parallel.replicas=2", "device.transfer=staged"}, true, "staged"},
+		{"ipc", []string{"schedule.kind=1f1b", "schedule.backward_p2=lagged", "parallel.replicas=2"}, true, "ipc"},
+		{"no ipc", []string{"schedule.kind=gpipe", "schedule.backward_p2=fused"}, false, "staged"},
+		{"stream", []string{"schedule.kind=1f1b", "schedule.backward_p2=lagged", "device.p2_stream=true"}, true, "ipc"},
+		{"graph", []string{"schedule.kind=1f1b", "schedule.backward_p2=cooldown", "schedule.concat=2", "device.p2_graph=true"}, true, "ipc"},
+		{"stream of graphs, zero bubble", []string{"schedule.kind=zb-h1", "schedule.backward_p2=native", "device.p2_stream=true", "device.p2_graph=true"}, true, "ipc"},
+		{"stream of graphs, interleaved", []string{"schedule.kind=interleaved-zb", "schedule.backward_p2=native", "schedule.chunks=2", "device.p2_stream=true", "device.p2_graph=true", "device.transfer=staged"}, true, "staged"},
+		{"chimera", []string{"schedule.kind=chimera", "schedule.backward_p2=end", "model.tied=false", "device.p2_stream=true"}, true, "ipc"},
+		{"pipedream", []string{"schedule.kind=pipedream", "model.tied=false", "optimizer.clip=0"}, true, "ipc"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sets := append(append([]string{}, base...), c.sets...)
+			plain := sets
+			for i, s := range sets {
+				if len(s) > 7 && s[:7] == "device." {
+					plain = sets[:i]
+					break
+				}
+			}
+			host := parse(t, parityJob, plain...)
+			want := train(t, host, local.NewWorld(host.World()))
+			node := &kerneltest.FarNode{}
+			if !c.ipc {
+				node = nil
+			}
+			var mu sync.Mutex
+			var all []*Trainer
+			got := trainWith(t, parse(t, parityJob, append(sets, "device.kind=cuda")...), local.NewWorld(host.World()),
+				func(kernels.Device) kernels.Device { return openFar(t, node) },
+				func(tr *Trainer) {
+					if name := tr.m.courier.name(); name != c.way {
+						t.Errorf("messages go %s, want %s", name, c.way)
+					}
+					mu.Lock()
+					all = append(all, tr)
+					mu.Unlock()
+				})
+			if d := differ(got, want, 0); d != "" {
+				t.Error(d)
+			}
+			for _, tr := range all {
+				if tr.m.graphs != nil {
+					w := 0
+					for _, op := range tr.m.program {
+						if op.Kind == schedule.BackwardWeight {
+							w++
+						}
+					}
+					if tr.m.graphs.count != w {
+						t.Errorf("rank %d: %d recordings of %d W: the addresses change from step to step", tr.world.Rank(), tr.m.graphs.count, w)
+					}
+				}
+			}
+		})
+	}
+}
+
+func openFar(t testing.TB, node *kerneltest.FarNode) kernels.Device {
+	f, err := kerneltest.NewFar(func() (kernels.Device, error) { return cpu.New(cpu.Options{Threads: 1, BLAS: "go"}) }, node, kerneltest.Sound)
+	if err != nil {
+		panic(fmt.Sprint("far device: ", err))
+	}
+	t.Cleanup(func() {
+		if n := f.Marks(); n > 0 {
+			t.Errorf("%d instants were never dropped", n)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
