@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"maps"
-
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/rank"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -85,15 +83,5 @@ func estimateMemory(s *schedule.Schedule, c *cutting) []int64 {
 
 // exactMemory performs each rank's step on a dry arena.
 func (j *job) exactMemory(lowered *schedule.Schedule, c *cutting) ([]rank.Memory, error) {
-	w := j.work(lowered, c)
-	out := make([]rank.Memory, lowered.Ranks)
-	for r := range out {
-		m, err := rank.PlanMemory(w, r, j.ops)
-		if err != nil {
-			return nil, err
-		}
-		m.ByCategory = maps.Clone(m.ByCategory)
-		out[r] = m
-	}
-	return out, nil
+	return rank.PlanMemories(j.work(lowered, c), j.ops)
 }

@@ -96,7 +96,7 @@ func (j *job) cutInto(stages, chunks int) (*cutting, error) {
 
 // work is what the engine would be given for a lowered schedule.
 func (j *job) work(s *schedule.Schedule, c *cutting) rank.Work {
-	return rank.Work{Schedule: s, Model: j.model, Cut: c.cut, Shape: j.shape, Optim: j.optim}
+	return rank.Work{Schedule: s, Model: j.model, Cut: c.cut, Shape: j.shape, Optim: j.optim, P2Stream: j.spec.Device.P2Stream}
 }
 
 // unitCosts are Units for stages of one size.

@@ -12,6 +12,7 @@ import (
 	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/collectives/local"
 	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
@@ -283,5 +284,19 @@ func TestDeviceMemoryApart(t *testing.T) {
 	got := trainOn(t, parse(t, parityJob, sets...), local.NewWorld(4), func(d kernels.Device) kernels.Device { return apart{d} })
 	if d := differ(got, want, 0); d != "" {
 		t.Error(d)
+	}
+}
+
+// A plan above the job's limit is refused before the first step, by the rank that it concerns.
+func TestMemoryLimit(t *testing.T) {
+	spec := parse(t, parityJob, "schedule.memory_limit=4KiB")
+	dev, err := cpu.New(cpu.Options{Threads: 1, BLAS: "go"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	_, err = New(t.Context(), spec, local.NewWorld(1)[0], dev, nil)
+	if err == nil || exitcode.Of(err) != exitcode.Usage || !strings.Contains(err.Error(), "schedule.memory_limit allows 4096") {
+		t.Errorf("%v", err)
 	}
 }

@@ -72,6 +72,10 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 	if tr.planned, err = PlanMemory(tr.work, tr.place.Stage, dev); err != nil {
 		return nil, err
 	}
+	if limit := int64(spec.Schedule.MemoryLimit); limit > 0 && tr.planned.Arena > limit {
+		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("rank %d: the plan needs %d bytes, schedule.memory_limit allows %d; pipetrain plan lists the schedules that fit, schedule.kind = \"auto\" takes the fastest of them",
+			t.Rank(), tr.planned.Arena, limit))
+	}
 	if tr.arena, err = dev.Alloc(max(tr.planned.Arena, kernels.ArenaAlign)); err != nil {
 		return nil, exitcode.With(exitcode.OutOfMemory, fmt.Errorf("rank %d: the plan needs %d bytes: %w; fewer micro-batches in flight, backward_p2 = \"fused\" or more stages need less",
 			t.Rank(), tr.planned.Arena, err))
@@ -121,7 +125,7 @@ func newTrainer(spec *jobs.Spec, t collectives.Transport) (*Trainer, error) {
 
 // machine makes the rank's machine over an arena; without a device it rehearses.
 func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) error {
-	m, err := newMachine(tr.work, tr.place.Stage, arena, dev, ops)
+	m, err := newMachine(tr.work, tr.place.Stage, pace(tr.work.Schedule), arena, dev, ops)
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func baseSummary(spec *jobs.Spec) record.Summary {
 	s := record.Summary{
 		Name: spec.Name, Version: v, Commit: commit, StepsAsked: spec.Train.Steps,
 		Ranks: spec.World(), Replicas: spec.Parallel.Replicas, Stages: spec.Parallel.Stages,
-		Schedule: spec.Schedule.Kind, BackwardP2: spec.Schedule.BackwardP2, Concat: concatText(spec.Schedule.Concat),
+		Schedule: spec.ScheduleName(), BackwardP2: spec.Schedule.BackwardP2, Concat: concatText(spec.Schedule.Concat),
 		Microbatches: spec.Schedule.Microbatches,
 	}
 	if m, err := model.New(spec.ModelConfig()); err == nil {
