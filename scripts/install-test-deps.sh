@@ -10,7 +10,7 @@ set -euo pipefail
 
 packages=(
   make                        # the test command itself
-  gcc libc6-dev               # go test -race
+  gcc g++ libc6-dev           # go test -race; the emulated CUDA kernels
   openmpi-bin mpich           # both MPIs, side by side: mpirun.openmpi, mpirun.mpich
   slurm-wlm munge             # a real Slurm on this machine
   libopenblas0 libdnnl2 libblis4 # BLAS libraries, chosen at run time

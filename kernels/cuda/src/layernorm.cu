@@ -1,0 +1,107 @@
+// LayerNorm (arXiv 1607.06450): a block for each row, for the weights one for each 32 columns.
+#include "device.h"
+
+// Grid (rows), threads a multiple of 32. The variance is the mean of squared
+// differences from the mean: the difference of two means would lose it where the mean is large.
+template <class T>
+DEVICE void forward(T* y, float* mean, float* rstd, const T* x, const T* gamma, const T* beta, int dim, float eps) {
+  const int N = Pack<T>::N;
+  SHARED(float, scratch, [32]);
+  long at = (long)block_x() * dim;
+  x += at, y += at;
+  bool fx = whole<N>(x), fy = whole<N>(y), fg = whole<N>(gamma), fb = whole<N>(beta);
+  float s = 0, v[N], g[N], b[N];
+  for (int c = thread() * N; c < dim; c += threads() * N) {
+    load<N>(v, x + c, dim - c, fx);
+    UNROLL for (int i = 0; i < N; i++) s += v[i];
+  }
+  float m = block_sum(s, scratch) / dim;
+  s = 0;
+  for (int c = thread() * N; c < dim; c += threads() * N) {
+    load<N>(v, x + c, dim - c, fx);
+    UNROLL for (int i = 0; i < N; i++) s = c + i < dim ? fma_(v[i] - m, v[i] - m, s) : s;
+  }
+  float r = 1 / sqrt_(block_sum(s, scratch) / dim + eps);
+  if (thread() == 0) mean[block_x()] = m, rstd[block_x()] = r;
+  for (int c = thread() * N; c < dim; c += threads() * N) {
+    load<N>(v, x + c, dim - c, fx);
+    load<N>(g, gamma + c, dim - c, fg);
+    load<N>(b, beta + c, dim - c, fb);
+    UNROLL for (int i = 0; i < N; i++) v[i] = fma_((v[i] - m) * r, g[i], b[i]);
+    store<N>(y + c, v, dim - c, fy);
+  }
+}
+
+// dx (+)= rstd·(h - mean(h) - n·mean(h·n)), h = gamma·dy, n = (x - mean)·rstd.
+template <class T>
+DEVICE void backward_input(T* dx, const T* dy, const T* x, const float* mean, const float* rstd, const T* gamma, int dim,
+                           bool accumulate) {
+  const int N = Pack<T>::N;
+  SHARED(float, scratch, [32]);
+  long at = (long)block_x() * dim;
+  x += at, dy += at, dx += at;
+  bool fx = whole<N>(x), fy = whole<N>(dy), fd = whole<N>(dx), fg = whole<N>(gamma);
+  float m = mean[block_x()], r = rstd[block_x()], s = 0, t = 0, v[N], g[N], d[N], old[N];
+  for (int c = thread() * N; c < dim; c += threads() * N) {
+    load<N>(v, x + c, dim - c, fx);
+    load<N>(d, dy + c, dim - c, fy);
+    load<N>(g, gamma + c, dim - c, fg);  // 0 beyond the row: adds nothing
+    UNROLL for (int i = 0; i < N; i++) {
+      s = fma_(g[i], d[i], s);
+      t = fma_(g[i] * d[i], (v[i] - m) * r, t);
+    }
+  }
+  s = block_sum(s, scratch) / dim;
+  t = block_sum(t, scratch) / dim;
+  for (int c = thread() * N; c < dim; c += threads() * N) {
+    load<N>(v, x + c, dim - c, fx);
+    load<N>(d, dy + c, dim - c, fy);
+    load<N>(g, gamma + c, dim - c, fg);
+    if (accumulate) load<N>(old, dx + c, dim - c, fd);
+    UNROLL for (int i = 0; i < N; i++) {
+      d[i] = r * (fma_(g[i], d[i], -s) - (v[i] - m) * r * t);
+      if (accumulate) d[i] += old[i];
+    }
+    store<N>(dx + c, d, dim - c, fd);
+  }
+}
+
+// dgamma += Σ_rows dy·(x - mean)·rstd, dbeta += Σ_rows dy. Grid (columns / 32), 1024 threads.
+template <class T>
+DEVICE void backward_weight(float* dgamma, float* dbeta, const T* dy, const T* x, const float* mean, const float* rstd, int rows,
+                            int dim) {
+  SHARED(float, part, [2][32][33]);
+  int tx = thread() % 32, ty = thread() / 32, c = block_x() * 32 + tx;
+  float s = 0, t = 0;
+  if (c < dim) {
+    UNROLL4 for (int i = ty; i < rows; i += 32) {
+      long at = (long)i * dim + c;
+      float d = get(dy[at]);
+      s = fma_(d * (get(x[at]) - mean[i]), rstd[i], s);
+      t += d;
+    }
+  }
+  part[0][ty][tx] = s;
+  part[1][ty][tx] = t;
+  barrier();
+  if (ty == 0 && c < dim) {
+    for (int i = 1; i < 32; i++) s += part[0][i][tx], t += part[1][i][tx];
+    dgamma[c] += s;
+    dbeta[c] += t;
+  }
+}
+
+#define LAYERNORM(S, T)                                                                                                  \
+  KERNEL(layernorm_forward_##S, 1024, T* y, float* mean, float* rstd, const T* x, const T* gamma, const T* beta, int dim, \
+         float eps) {                                                                                                    \
+    forward<T>(y, mean, rstd, x, gamma, beta, dim, eps);                                                                 \
+  }                                                                                                                      \
+  KERNEL(layernorm_backward_input_##S, 1024, T* dx, const T* dy, const T* x, const float* mean, const float* rstd,       \
+         const T* gamma, int dim, int accumulate) {                                                                      \
+    backward_input<T>(dx, dy, x, mean, rstd, gamma, dim, accumulate != 0);                                               \
+  }                                                                                                                      \
+  KERNEL(layernorm_backward_weight_##S, 1024, float* dgamma, float* dbeta, const T* dy, const T* x, const float* mean,   \
+         const float* rstd, int rows, int dim) {                                                                         \
+    backward_weight<T>(dgamma, dbeta, dy, x, mean, rstd, rows, dim);                                                     \
+  }
+EACH_TYPE(LAYERNORM)
