@@ -16,6 +16,7 @@ packages=(
   libopenblas0 libdnnl2 libblis4 # BLAS libraries, chosen at run time
   python3-numpy               # reads the checkpoints back as another program
   iproute2 procps             # namespaces as nodes; ps
+  shellcheck                  # the batch scripts that submit makes
 )
 
 missing() {

@@ -81,6 +81,6 @@ func command(stdout, stderr io.Writer) *cli.Command {
 				resume: c.Bool("resume"), auto: c.Bool("auto-resume"), quiet: c.Bool("quiet"), stdout: stdout, stderr: stderr,
 			})
 		},
-		Commands: []*cli.Command{planCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout)},
+		Commands: []*cli.Command{planCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout, stderr)},
 	}
 }

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+)
+
+// TestSlurm is all that needs a real Slurm: one of four nodes for all parts, which
+// run beside each other and mostly wait.
+func TestSlurm(t *testing.T) {
+	startCluster(t)
+	job := writeJob(t, tinyJob)
+	t.Run("parts", func(t *testing.T) {
+		for name, part := range map[string]func(*testing.T, string){
+			"launchers": slurmLaunchers,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				part(t, job)
+			})
+		}
+	})
+}
+
+// startCluster starts a Slurm, for the programs that this test starts, until the test's end.
+func startCluster(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: no cluster")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("the test cluster needs root")
+	}
+	for _, tool := range []string{"slurmctld", "munged", "sbatch", "mpirun.openmpi", "mpirun.mpich"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%v (scripts/install-test-deps.sh)", err)
+		}
+	}
+	cmd := exec.Command("../../scripts/cluster", "with", "--nodes", "4", "--cpus", "16", "--", "sh", "-c", "echo up; exec cat >&2")
+	cmd.Env = append(os.Environ(), "PIPETRAIN_CLUSTER=6") // beside the launcher's tests, which may run at the same time
+	hold, err := cmd.StdinPipe()                          // its end, however this process ends, is the cluster's
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	cmd.Stderr = &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		hold.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the cluster: %v: %s", err, said.String())
+		}
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+		t.Fatalf("the cluster did not come up: %q %v: %s", line, err, said.String())
+	}
+	for name, value := range map[string]string{"SLURM_CONF": "/run/pipetrain-cluster-6/slurm.conf", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} {
+		old, had := os.LookupEnv(name)
+		os.Setenv(name, value)
+		t.Cleanup(func() {
+			if os.Unsetenv(name); had {
+				os.Setenv(name, old)
+			}
+		})
+	}
+}
+
+// slurmTool runs a program of Slurm that has to succeed.
+func slurmTool(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+var submittedJob = regexp.MustCompile(`^submitted job (\d+): `)
+
+// submitted hands a job to Slurm and returns its id.
+func submitted(t testing.TB, args ...string) string {
+	t.Helper()
+	e := mustRun(t, append([]string{"submit"}, args...)...)
+	m := submittedJob.FindStringSubmatch(e.stdout)
+	if m == nil {
+		t.Fatal(e)
+	}
+	return m[1]
+}
+
+// jobState asks Slurm for the state of a job.
+func jobState(t testing.TB, id string) string {
+	t.Helper()
+	return slurmTool(t, "squeue", "-h", "-t", "all", "-j", id, "-o", "%T")
+}
+
+// jobEnds waits for a job's end, and shows its log where that takes too long.
+func jobEnds(t testing.TB, id, run string) {
+	t.Helper()
+	state := ""
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
+		switch state = jobState(t, id); state {
+		case "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY":
+			return
+		}
+	}
+	t.Fatalf("job %s is still %s:\n%s", id, state, jobLogs(run))
+}
+
+// jobLogs returns everything that a job's script and ranks printed.
+func jobLogs(run string) string {
+	var all strings.Builder
+	for _, pattern := range []string{"slurm-*.log", "rank-*.out"} {
+		files, _ := filepath.Glob(filepath.Join(run, "logs", pattern))
+		for _, f := range files {
+			b, _ := os.ReadFile(f)
+			all.WriteString("--- " + filepath.Base(f) + "\n" + string(b))
+		}
+	}
+	return all.String()
+}
+
+// One binary, one job: the same losses bit for bit whoever starts the ranks, on however many nodes.
+func slurmLaunchers(t *testing.T, job string) {
+	dir := t.TempDir()
+	ref := filepath.Join(dir, "local")
+	mustRun(t, "--quiet", "--out", ref, job)
+	want := losses(t, ref)
+
+	type started struct{ name, launcher, id, out string }
+	var all []started
+	for _, s := range []struct {
+		name, launcher string
+		sets           []string
+	}{
+		{"2 nodes, Open MPI", "srun", []string{"slurm.nodes=2", "slurm.mpi=pmix"}},
+		{"4 nodes, Open MPI's by itself", "srun", []string{"slurm.nodes=4"}},
+		{"2 nodes, MPICH", "srun", []string{"slurm.nodes=2", "slurm.mpi=pmi2"}},
+		{"4 nodes, MPICH's library", "srun", []string{"slurm.nodes=4", "transport.libmpi=libmpich.so.12"}},
+		{"2 nodes, Open MPI's mpirun", "openmpi", []string{"slurm.nodes=2", "slurm.launcher=mpirun"}},
+		{"2 nodes, MPICH's mpirun", "hydra", []string{"slurm.nodes=2", "slurm.launcher=mpirun", "transport.libmpi=libmpich.so.12"}},
+	} {
+		// Slurm's own rules for quoting in #SBATCH lines, as well as the shell's.
+		out := filepath.Join(dir, `it's "`+s.name+`" %j $HOME #`)
+		args := []string{"--out", out}
+		for _, set := range s.sets {
+			args = append(args, "--set", set)
+		}
+		all = append(all, started{s.name, s.launcher, submitted(t, append(args, job)...), out})
+	}
+	for _, mpi := range []string{"pmix", "pmi2"} {
+		out := filepath.Join(dir, mpi)
+		e := begin(t, "srun", "--mpi="+mpi, "-K1", "-N2", "-n4", pipetrainPath, "--quiet", "--out", out, job).wait()
+		if e.code != 0 {
+			t.Errorf("srun --mpi=%s: %v", mpi, e)
+		}
+		all = append(all, started{"srun --mpi=" + mpi, "srun", "", out})
+	}
+	for _, s := range all {
+		if s.id != "" {
+			jobEnds(t, s.id, s.out)
+		}
+		if rec, err := exitcode.Read(s.out); err != nil || rec.Code != exitcode.Finished || rec.Launcher != s.launcher {
+			t.Errorf("%s: exit record %+v, %v\n%s", s.name, rec, err, jobLogs(s.out))
+			continue
+		}
+		if got := losses(t, s.out); !slices.Equal(got, want) {
+			t.Errorf("%s: losses %v, want %v", s.name, got, want)
+		}
+		if s.id == "" {
+			continue
+		}
+		if state := jobState(t, s.id); state != "COMPLETED" {
+			t.Errorf("%s: Slurm says %s", s.name, state)
+		}
+		nodes := map[string]bool{}
+		files, _ := filepath.Glob(filepath.Join(globEscape(s.out), "logs", "rank-*.node*.out"))
+		for _, f := range files {
+			nodes[strings.Split(filepath.Base(f), ".")[1]] = true
+		}
+		if len(files) != 4 || len(nodes) != int(s.name[0]-'0') {
+			t.Errorf("%s: the ranks' files are %v", s.name, files)
+		}
+	}
+}
