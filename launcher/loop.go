@@ -208,7 +208,8 @@ func (w *world) kill() {
 	w.helloTimer, w.startTimer, w.stopTimer, w.killTimer = nil, nil, nil, nil
 	for _, p := range w.ranks {
 		if !p.exited {
-			p.killed = true
+			// Who is dead already died by itself, though the loop has yet to hear of it.
+			p.killed = p.alive()
 			p.signal(syscall.SIGKILL, true)
 		}
 	}

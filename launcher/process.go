@@ -208,6 +208,23 @@ func (p *process) signal(sig syscall.Signal, group bool) {
 	syscall.Kill(pid, sig)
 }
 
+// alive says whether the process still runs, as the kernel sees it now.
+func (p *process) alive() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pid == 0 || p.reaped {
+		return false
+	}
+	var info unix.Siginfo
+	for {
+		// WNOHANG leaves info as it is where there is no end to report.
+		err := unix.Waitid(unix.P_PID, p.pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		if err != unix.EINTR {
+			return err == nil && info.Signo == 0
+		}
+	}
+}
+
 // kernelState is the letter of /proc/PID/stat ('T' stopped, 'D' in the kernel), 0 if unknown.
 func kernelState(pid int) byte {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

@@ -61,6 +61,10 @@ func beRank(ctx context.Context, o runOptions, spec *jobs.Spec, world launcher.W
 	if lost := context.Cause(ctx); err != nil && lost != nil && errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("%w (%v)", lost, err)
 	}
+	// Who lost a peer is not the one that failed: the launcher looks for another to name.
+	if lost := (*collectives.ErrPeerLost)(nil); errors.As(err, &lost) && exitcode.Of(err) == exitcode.Unexpected {
+		err = exitcode.With(exitcode.RankLost, err)
+	}
 	return p.end(err)
 }
 
