@@ -18,7 +18,7 @@ COUNT     ?= 6
 BENCH     ?= .
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
-.PHONY: all help build demo test race golden fuzz bench bench-compare lint docs mpi ci clean
+.PHONY: all help build demo test race ptx golden fuzz bench bench-compare lint docs mpi ci clean
 
 all: build help
 
@@ -54,6 +54,10 @@ race: ## the concurrent packages under the race detector
 
 lint: ## gofmt, go vet, staticcheck
 	@scripts/check.sh gofmt vet staticcheck
+
+ptx: ## compile the CUDA kernels to the PTX that the binary holds; ptxas looks at it where there is one
+	$(call need,clang-22,apt-get install clang-22)
+	@scripts/ptx.sh && scripts/ptxas-check.sh
 
 golden: ## rewrite the golden files of all packages that have some; then look at git diff
 	@packages=$$(grep -rlE --include='*_test.go' 'flag\.Bool\("update"' . | xargs -r -n 1 dirname | sort -u); \

@@ -15,7 +15,7 @@ export CGO_ENABLED=0
 # Per test binary. A test that hangs is cut here, with the stacks of all its goroutines.
 test_timeout=${PIPETRAIN_TEST_TIMEOUT:-10m}
 
-all_parts=(deps gofmt vet staticcheck build race test)
+all_parts=(deps gofmt vet staticcheck build ptx race test)
 
 part_deps() { scripts/install-test-deps.sh; }
 
@@ -35,6 +35,9 @@ part_staticcheck() {
   fi
   go run "$tool" ./...
 }
+
+# The committed PTX of the CUDA kernels is that of their sources.
+part_ptx() { scripts/ptx.sh check; }
 
 part_build() { go build -buildvcs=false ./... && make --no-print-directory build; }
 

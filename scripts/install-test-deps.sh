@@ -11,6 +11,7 @@ set -euo pipefail
 packages=(
   make                        # the test command itself
   gcc g++ libc6-dev           # go test -race; the emulated CUDA kernels
+  clang-22                    # the CUDA kernels' PTX is compiled anew and compared
   openmpi-bin mpich           # both MPIs, side by side: mpirun.openmpi, mpirun.mpich
   slurm-wlm munge             # a real Slurm on this machine
   libopenblas0 libdnnl2 libblis4 # BLAS libraries, chosen at run time

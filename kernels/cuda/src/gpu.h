@@ -3,7 +3,7 @@
 #pragma once
 
 // KERNEL(name, threads, parameters...) { body }: a kernel that is launched with at most so many threads in a block.
-#define KERNEL(name, threads, ...) extern "C" __attribute__((global, launch_bounds(threads))) void name(__VA_ARGS__)
+#define KERNEL(name, threads, ...) extern "C" __attribute__((global, launch_bounds(threads, 1))) void name(__VA_ARGS__)
 #define DEVICE static inline __attribute__((device, always_inline))
 // SHARED(float, tile, [16][17]) is memory of the block, undefined at first.
 #define SHARED(type, name, dims) __attribute__((shared, aligned(16))) type name dims
