@@ -12,6 +12,7 @@
   static const emu::Kernel name##_kernel = emu::kernel(#name, threads, name); \
   static const emu::Registration name##_registration(&name##_kernel);  \
   extern "C" void name(__VA_ARGS__)
+#define KERNEL_SHARING(name, threads, blocks, ...) KERNEL(name, threads, __VA_ARGS__)
 #define DEVICE static inline __attribute__((always_inline))
 #define SHARED(type, name, dims)                                                  \
   typedef type name##_shared dims;                                                \
@@ -72,7 +73,7 @@ void* shared(const char* name, int line, size_t size);
 void* dynamic_shared();
 void read(void* to, const void* p, size_t size);
 void write(void* p, const void* from, size_t size);
-void cp_async16(void* to, const void* from, int bytes);
+void cp_async(void* to, const void* from, int bytes, bool exists);
 void cp_async_commit();
 void cp_async_wait(int pending);
 void atomic_min(unsigned long long* p, unsigned long long v);
@@ -123,7 +124,8 @@ DEVICE Words4 load16(const void* p) {
 DEVICE void store8(void* p, Words2 w) { emu::write(p, &w, 8); }
 DEVICE void store16(void* p, Words4 w) { emu::write(p, &w, 16); }
 
-DEVICE void cp_async16(void* to, const void* from, bool exists) { emu::cp_async16(to, from, exists ? 16 : 0); }
+DEVICE void cp_async16(void* to, const void* from, bool exists) { emu::cp_async(to, from, 16, exists); }
+DEVICE void cp_async4(void* to, const void* from, bool exists) { emu::cp_async(to, from, 4, exists); }
 DEVICE void cp_async_commit() { emu::cp_async_commit(); }
 template <int pending>
 DEVICE void cp_async_wait() {

@@ -18,7 +18,9 @@ const uint16_t kPoison = 0x7fa3;
 struct Copy {  // a cp.async under way
   void* to;
   const void* from;
-  int bytes, group;
+  int bytes;
+  bool exists;  // else zeros come
+  int group;
 };
 
 // Fiber is a thread of the block.

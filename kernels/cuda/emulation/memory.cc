@@ -243,14 +243,14 @@ void write(void* p, const void* from, size_t size) {
 
 // A copy under way: its destination counts as unwritten until it is waited for, since
 // it may come at any time between.
-void cp_async16(void* to, const void* from, int bytes) {
-  aligned(to, 16, "copies to");
-  aligned(from, 16, "copies from");
+void cp_async(void* to, const void* from, int bytes, bool exists) {
+  aligned(to, bytes, "copies to");
+  aligned(from, bytes, "copies from");
   if ((char*)to < state.shared || (char*)to >= state.shared + kMaxShared) fail("copies to %p, which is not shared memory", to);
-  if (bytes > 0) access(from, 16, false, true);
-  access(to, 16, true, true);
-  poison(to, 16);
-  state.now->copies.push_back({to, from, bytes, state.now->groups});
+  if (exists) access(from, bytes, false, true);
+  access(to, bytes, true, true);
+  poison(to, bytes);
+  state.now->copies.push_back({to, from, bytes, exists, state.now->groups});
 }
 
 void cp_async_commit() { state.now->groups++; }
@@ -263,9 +263,12 @@ void cp_async_wait(int pending) {
       all[kept++] = c;
       continue;
     }
-    access(c.to, 16, true, true);
-    memset(c.to, 0, 16);
-    memcpy(c.to, c.from, c.bytes);
+    access(c.to, c.bytes, true, true);
+    if (c.exists) {
+      memcpy(c.to, c.from, c.bytes);
+    } else {
+      memset(c.to, 0, c.bytes);
+    }
   }
   all.resize(kept);
 }

@@ -2,8 +2,11 @@
 // with nothing installed beside it. ../emulation/emulation.h offers the same on the host.
 #pragma once
 
-// KERNEL(name, threads, parameters...) { body }: a kernel that is launched with at most so many threads in a block.
-#define KERNEL(name, threads, ...) extern "C" __attribute__((global, launch_bounds(threads, 1))) void name(__VA_ARGS__)
+// KERNEL(name, threads, parameters...) { body }: a kernel that is launched with at most so many threads in
+// a block. KERNEL_SHARING says besides how many blocks a multiprocessor's registers must suffice for.
+#define KERNEL(name, threads, ...) KERNEL_SHARING(name, threads, 1, __VA_ARGS__)
+#define KERNEL_SHARING(name, threads, blocks, ...) \
+  extern "C" __attribute__((global, launch_bounds(threads, blocks))) void name(__VA_ARGS__)
 #define DEVICE static inline __attribute__((device, always_inline))
 // SHARED(float, tile, [16][17]) is memory of the block, undefined at first.
 #define SHARED(type, name, dims) __attribute__((shared, aligned(16))) type name dims
@@ -69,12 +72,17 @@ DEVICE void store16(void* p, Words4 w) { *(Packed4*)p = Packed4{w.v[0], w.v[1], 
 
 DEVICE unsigned shared_address(const void* p) { return (unsigned)(unsigned long)(const __attribute__((address_space(3))) void*)p; }
 
-// Copies 16 bytes from device to shared memory while the thread goes on, zeros when
+// Copies 16 or 4 bytes from device to shared memory while the thread goes on, zeros when
 // there is nothing to copy (from must be aligned still). A thread's copies since its last commit are a group;
 // wait<n> waits until at most n of its groups are under way. A barrier shows them to the others.
 DEVICE void cp_async16(void* to, const void* from, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
                "l"((const __attribute__((address_space(1))) void*)from), "r"(exists ? 16 : 0)
+               : "memory");
+}
+DEVICE void cp_async4(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
+               "l"((const __attribute__((address_space(1))) void*)from), "r"(exists ? 4 : 0)
                : "memory");
 }
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
