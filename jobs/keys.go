@@ -106,7 +106,7 @@ var keyList = []Key{
 	{Name: "device.messages", Doc: "Messages of a rehearsal: `real`, as long as the run's, or `small`, so that only the schedule counts.", Choices: []string{"real", "small"}},
 	{Name: "device.threads", Doc: "CPU threads a rank. 0: the host's cores shared evenly by its ranks.", min: 0, max: 4096},
 	{Name: "device.blas", Doc: "BLAS library of the CPU device, or the path of one; `auto`: the first found.", Choices: []string{"auto", "onednn", "mkl", "blis", "openblas", "go"}, Open: true, path: mayBePath},
-	{Name: "device.transfer", Doc: "How messages leave a GPU: `ipc`, straight into the memory of a GPU of the same node; `staged`, in parts through page-locked host memory while the GPU computes; `auto`: `ipc` where it is proved to work at the start, else `staged`.", Choices: []string{"auto", "ipc", "staged"}},
+	{Name: "device.transfer", Doc: "How messages leave a GPU: `ipc`, straight into the memory of a GPU of the same node; `direct`, by an MPI that takes device memory (CUDA-aware); `staged`, in parts through page-locked host memory while the GPU computes; `auto`: the first of them that is proved to work at the start, for each pair of ranks.", Choices: []string{"auto", "ipc", "direct", "staged"}},
 	{Name: "device.p2_stream", Doc: "Perform backward-p2 on a second stream of the GPU, beside the forward or backward-p1 that follows it."},
 	{Name: "device.p2_graph", Doc: "Record backward-p2 as a CUDA graph in the first step and replay it in the others."},
 

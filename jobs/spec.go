@@ -104,7 +104,7 @@ type Device struct {
 	Messages string `toml:"messages"`
 	Threads  int    `toml:"threads"` // CPU threads a rank; 0: the host's cores shared by its ranks
 	BLAS     string `toml:"blas"`    // auto | onednn | mkl | blis | openblas | go | path of a library
-	// Transfer is the way messages leave a GPU: auto | ipc | staged.
+	// Transfer is the way messages leave a GPU: auto | ipc | direct | staged.
 	Transfer string `toml:"transfer"`
 	P2Stream bool   `toml:"p2_stream"` // backward-p2 on a second stream
 	P2Graph  bool   `toml:"p2_graph"`  // backward-p2 as a CUDA graph

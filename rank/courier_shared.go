@@ -16,35 +16,22 @@ type sharedCourier struct {
 	transport collectives.Transport
 	dev       kernels.Sharer
 	own       kernels.Buffer         // this rank's arena
-	peers     map[int]kernels.Buffer // arenas of those that send here, by world rank
-	other     courier                // to and from ranks that are not here
-	direct    map[int]bool           // ranks that a message goes to and comes from in this way
+	peers     map[int]kernels.Buffer // arenas of those on this node, by world rank
 }
 
-func (c *sharedCourier) name() string {
-	if c.other != nil {
-		return "ipc, " + c.other.name() + " between nodes"
-	}
-	return "ipc"
-}
+func (c *sharedCourier) name() string { return "ipc" }
 
 func (c *sharedCourier) close() error {
 	for _, b := range c.peers {
 		c.dev.Release(b)
 	}
 	c.peers = nil
-	if c.other != nil {
-		return c.other.close()
-	}
 	return nil
 }
 
 // The receiver's answer has the message's tag in the other direction, where no
 // message has it: tags name what is sent, which goes one way.
 func (c *sharedCourier) recv(ctx context.Context, from, tag int, to kernels.Buffer) (parcel, error) {
-	if !c.direct[from] {
-		return c.other.recv(ctx, from, tag, to)
-	}
 	unused := c.dev.Mark()
 	where := make([]byte, 8)
 	req := c.transport.Irecv(from, tag, where)
@@ -68,9 +55,6 @@ func (c *sharedCourier) recv(ctx context.Context, from, tag int, to kernels.Buff
 }
 
 func (c *sharedCourier) send(ctx context.Context, to, tag int, b kernels.Buffer) (parcel, error) {
-	if !c.direct[to] {
-		return c.other.send(ctx, to, tag, b)
-	}
 	computed := c.dev.Mark()
 	taken := c.transport.Irecv(to, tag, nil)
 	return track(ctx, c.dev, func(ctx context.Context) (kernels.Mark, func(), error) {
@@ -87,53 +71,27 @@ func (c *sharedCourier) send(ctx context.Context, to, tag int, b kernels.Buffer)
 	}), nil
 }
 
-// Tags of the exchange of handles, and of the proof that they work.
-const (
-	handleTag = clockTag - 1
-	proofTag  = clockTag - 2
-)
-
 // share exchanges the arenas' handles with the ranks of this node among peers, and
 // copies a word from each to prove that it works: an import that is not refused may still
 // not be readable. Every rank of the world calls it with the ranks that it exchanges
-// messages with; a pair goes this way where both ends can.
-func share(ctx context.Context, t collectives.Transport, dev kernels.Sharer, arena kernels.Buffer, peers []int, host string) (*sharedCourier, []string, error) {
-	c := &sharedCourier{transport: t, dev: dev, own: arena, peers: map[int]kernels.Buffer{}, direct: map[int]bool{}}
-	offer := offerOf(dev, arena, host, t.Rank())
-	theirs := map[int][]byte{}
-	var sends []collectives.Request
-	for _, p := range peers {
-		theirs[p] = make([]byte, len(offer))
-		sends = append(sends, t.Isend(p, handleTag, offer))
+// messages with; a pair goes this way where both ends can. why has the others, by rank.
+func share(ctx context.Context, t collectives.Transport, dev kernels.Sharer, arena kernels.Buffer, peers []int, host string) (c *sharedCourier, why map[int]string, err error) {
+	c = &sharedCourier{transport: t, dev: dev, own: arena, peers: map[int]kernels.Buffer{}}
+	theirs, err := swap(ctx, t, peers, offerOf(dev, arena, host, t.Rank()))
+	if err != nil {
+		return nil, nil, err
 	}
+	why = map[int]string{}
 	for _, p := range peers {
-		if err := t.Irecv(p, handleTag, theirs[p]).Wait(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
-	for _, r := range sends {
-		if err := r.Wait(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
-	var why []string
-	for _, p := range peers {
-		good := []byte{1}
 		if err := c.admit(p, theirs[p], host); err != nil {
-			good[0] = 0
-			why = append(why, fmt.Sprintf("rank %d: %v", p, err))
+			why[p] = err.Error()
 		}
-		mine := t.Isend(p, proofTag, good)
-		answer := make([]byte, 1)
-		if err := t.Irecv(p, proofTag, answer).Wait(ctx); err != nil {
-			return nil, nil, err
-		}
-		if err := mine.Wait(ctx); err != nil {
-			return nil, nil, err
-		}
-		if good[0] == 1 && answer[0] == 1 {
-			c.direct[p] = true
-		} else if b, ok := c.peers[p]; ok {
+	}
+	if err := agree(ctx, t, peers, why); err != nil {
+		return nil, nil, err
+	}
+	for p := range why {
+		if b, ok := c.peers[p]; ok {
 			dev.Release(b)
 			delete(c.peers, p)
 		}

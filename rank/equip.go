@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/exitcode"
@@ -31,8 +30,13 @@ func (tr *Trainer) equip(ctx context.Context, t collectives.Transport) error {
 		m.graphs = newGraphs(r)
 	}
 	var err error
-	m.courier, err = tr.courier(ctx, t, set.Transfer)
-	return err
+	if m.courier, err = tr.courier(ctx, t, set.Transfer); err != nil {
+		return err
+	}
+	if tr.dev.Host(tr.arena) == nil {
+		tr.dev.Zero(tr.arena) // of what was tried with
+	}
+	return nil
 }
 
 func cannot(dev kernels.Device, key, why string) error {
@@ -53,28 +57,52 @@ func (tr *Trainer) courier(ctx context.Context, t collectives.Transport, want st
 		return plainCourier{t, dev}, nil
 	}
 	staged := newStagedCourier(t, copier)
-	sharer, ok := dev.(kernels.Sharer)
-	if want == "staged" || !ok {
+	if want == "staged" {
 		return staged, nil
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, exitcode.With(exitcode.Environment, fmt.Errorf("the host's name, by which ranks find whom they share memory with: %w", err))
+	way, left := router{}, tr.neighbours()
+	if sharer, ok := dev.(kernels.Sharer); ok && want != "direct" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, exitcode.With(exitcode.Environment, fmt.Errorf("the host's name, by which ranks find whom they share memory with: %w", err))
+		}
+		shared, why, err := share(ctx, t, sharer, tr.arena, left, host)
+		if err != nil {
+			return nil, fmt.Errorf("exchanging device memory between the ranks of %s: %w", host, err)
+		}
+		if left, err = way.add(shared, left, why, want == "ipc"); err != nil {
+			return nil, err
+		}
 	}
-	shared, why, err := share(ctx, t, sharer, tr.arena, tr.neighbours(), host)
-	if err != nil {
-		return nil, fmt.Errorf("exchanging device memory between the ranks of %s: %w", host, err)
+	if want != "ipc" {
+		direct, why, err := tryDirect(ctx, t, dev, tr.arena, left)
+		if err != nil {
+			return nil, err
+		}
+		if left, err = way.add(direct, left, why, want == "direct"); err != nil {
+			return nil, err
+		}
 	}
-	if want == "ipc" && len(why) > 0 {
-		return nil, exitcode.With(exitcode.Environment, fmt.Errorf("device.transfer = \"ipc\" does not reach every neighbour: %s; \"auto\" takes another way there", strings.Join(why, "; ")))
+	for _, p := range left {
+		way[p] = staged
 	}
-	if len(shared.direct) == 0 {
-		return staged, nil
+	return way, nil
+}
+
+// add gives a courier the peers for which why has no objection, and returns the others; must
+// makes an objection an error.
+func (r router) add(c courier, peers []int, why map[int]string, must bool) (left []int, err error) {
+	for _, p := range peers {
+		if why[p] == "" {
+			r[p] = c
+			continue
+		}
+		left = append(left, p)
+		if must && err == nil {
+			err = exitcode.With(exitcode.Environment, fmt.Errorf("device.transfer = %q does not reach rank %d: %s; \"auto\" takes another way there", c.name(), p, why[p]))
+		}
 	}
-	if len(why) > 0 {
-		shared.other = staged
-	}
-	return shared, nil
+	return left, err
 }
 
 // neighbours lists the world ranks with which this one exchanges messages, ascending.

@@ -15,7 +15,8 @@ import (
 type library struct {
 	*abi
 	path    string
-	version string // first line of MPI_Get_library_version
+	dl      uintptr // of dlopen
+	version string  // first line of MPI_Get_library_version
 	fn      functions
 }
 
@@ -100,7 +101,7 @@ var errMPT = errors.New("this is HPE MPT, whose binary interface is its own: use
 // recognise tells the interface of a loaded library by its symbols: the version
 // string alone cannot tell libmpi_abi from libmpi.
 func recognise(path string, h uintptr) (*library, error) {
-	l := &library{path: path}
+	l := &library{path: path, dl: h}
 	has := func(name string) bool { p, err := purego.Dlsym(h, name); return err == nil && p != 0 }
 	lookup := func(name string) (uintptr, error) { return purego.Dlsym(h, name) }
 	switch {

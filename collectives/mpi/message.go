@@ -25,6 +25,7 @@ const (
 	roleSend  = iota // a part of a send
 	roleFirst        // the receive of a small message or a head
 	roleBody         // the receive of a piece of the rest
+	roleDevice       // the receive of a piece of device memory
 )
 
 // slots are buffers of headBytes at fixed places, outside the Go heap: MPI may
@@ -64,7 +65,7 @@ func (t *Transport) sendAll(r *request) {
 		return
 	}
 	t.number++
-	tag := t.number & (1<<24 - 1)
+	tag := t.number & bodyTags
 	r.head = t.slots.get()
 	binary.NativeEndian.PutUint64(r.head, uint64(len(r.buf)))
 	binary.NativeEndian.PutUint64(r.head[8:], uint64(tag))

@@ -88,7 +88,7 @@ func (t *Transport) progressLocked() (moved bool) {
 		if failed {
 			e.code = *(*int32)(unsafe.Pointer(&st[t.lib.statusErr]))
 		}
-		if e.role == roleFirst {
+		if e.role == roleFirst || e.role == roleDevice {
 			purego.SyscallN(t.lib.fn.getCount, uintptr(unsafe.Pointer(&st[0])), t.lib.byteType.value, uintptr(unsafe.Pointer(&e.got)))
 		}
 		t.ended = append(t.ended, e)
@@ -127,6 +127,11 @@ func (t *Transport) part(e *ended) {
 		r.fail(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, e.code)))
 	case e.role == roleFirst && !r.cancelled:
 		t.arrived(r, int(e.got))
+	case e.role == roleDevice && !r.cancelled:
+		r.got += int(e.got)
+		if r.parts == 0 && r.got != len(r.buf) {
+			r.fail(r.wrongLength(r.got))
+		}
 	}
 	if r.parts == 0 {
 		r.release()
@@ -144,7 +149,7 @@ func (t *Transport) failPending(err error) {
 func (t *Transport) cancelReceives() {
 	q := &t.table
 	for i, r := range q.owner[:q.n] {
-		if q.role[i] == roleFirst {
+		if q.role[i] == roleFirst || q.role[i] == roleDevice {
 			r.cancelled = true
 			r.fail(collectives.ErrClosed)
 			purego.SyscallN(t.lib.fn.cancel, uintptr(unsafe.Pointer(&q.handles[i*t.lib.handleSize])))

@@ -67,11 +67,13 @@ func (t *Transport) Info() map[string]string {
 type request struct {
 	t         *Transport
 	send      bool
+	device    bool // buf is no memory of the processor
 	peer, tag int
 	buf       []byte
 	head      []byte // slot in MPI's hands
 	spare     []byte // takes a message of the wrong length
 	parts     int    // messages of MPI not complete
+	got       int    // bytes of device memory received
 
 	state  atomic.Uint32
 	err    error
@@ -146,7 +148,11 @@ func (t *Transport) post(r *request) *request {
 		r.complete(fmt.Errorf("mpi: %v: tags go from 0 to %d", r, collectives.MaxTag))
 		return r
 	}
-	if len(r.buf) > smallBytes {
+	if r.device && r.tag >= deviceTag {
+		r.complete(fmt.Errorf("mpi: %v: tags of device memory go from 0 to %d", r, deviceTag-1))
+		return r
+	}
+	if len(r.buf) > smallBytes && !r.device {
 		r.pin.Pin(&r.buf[0])
 		r.pinned = true
 	}
@@ -157,7 +163,9 @@ func (t *Transport) post(r *request) *request {
 		r.complete(collectives.ErrClosed)
 		return r
 	}
-	if r.send {
+	if r.device {
+		t.startDevice(r)
+	} else if r.send {
 		t.sendAll(r)
 	} else {
 		r.head = t.slots.get()

@@ -22,6 +22,7 @@ func pointToPoint() []Case {
 		{Name: "by Test alone", Ranks: [2]int{2, 3}, Body: byTestAlone},
 		{Name: "patient waits", Ranks: [2]int{2, 4}, Body: patientWaits},
 		{Name: "heap buffers under garbage collection", Ranks: [2]int{2, 4}, Body: heapBuffers},
+		{Name: "device memory", Ranks: [2]int{2, 4}, Body: deviceMemory},
 		{Name: "a send ends when received", Ranks: [2]int{2, 2}, Body: rendezvous},
 	}
 }
