@@ -22,10 +22,10 @@ const (
 
 // What a message in MPI's hands is of its request.
 const (
-	roleSend  = iota // a part of a send
-	roleFirst        // the receive of a small message or a head
-	roleBody         // the receive of a piece of the rest
-	roleDevice       // the receive of a piece of device memory
+	roleSend   = iota // a part of a send
+	roleFirst         // the receive of a small message or a head
+	roleBody          // the receive of a piece of the rest
+	roleDevice        // the receive of a piece of device memory
 )
 
 // slots are buffers of headBytes at fixed places, outside the Go heap: MPI may
