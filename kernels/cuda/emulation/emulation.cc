@@ -154,17 +154,25 @@ static void thread_main() {
 
 // stuck tells what the threads of a block wait for that cannot come.
 static void stuck() {
-  int waiting = 0, line = 0;
-  bool for_block = true;
+  // Those at the line of the first that waits, and one that waits elsewhere.
+  const Fiber *first = nullptr, *other = nullptr;
+  int here = 0;
   for (int i = 0; i < state.threads; i++) {
-    if (fibers[i].ended) continue;
-    waiting++;
-    line = fibers[i].waits_at;
-    for_block = fibers[i].for_block;
+    const Fiber* f = &fibers[i];
+    if (f->ended) continue;
+    if (!first) first = f;
+    if (f->waits_at == first->waits_at && f->for_block == first->for_block) {
+      here++;
+    } else if (!other) {
+      other = f;
+    }
   }
+  auto what = [](const Fiber* f) { return f->for_block ? "barrier" : "warp's operation"; };
+  char elsewhere[100] = "";
+  if (other) snprintf(elsewhere, sizeof elsewhere, ", thread %d at the %s of line %d", other->number, what(other), other->waits_at);
   state.now = nullptr;
-  report("diverged: %d of %d threads wait at the %s of line %d, which the others do not reach: %d have ended", waiting,
-         state.threads, for_block ? "barrier" : "warp's operation", line, ended_count);
+  report("diverged: %d of %d threads, thread %d first, wait at the %s of line %d%s; %d have ended", here, state.threads, first->number,
+         what(first), first->waits_at, elsewhere, ended_count);
 }
 
 static void run_block() {

@@ -7,11 +7,19 @@
 
 #include <utility>
 
-#define KERNEL(name, threads, ...)                                     \
-  extern "C" void name(__VA_ARGS__);                                   \
+// PREFIX, empty unless a source defines it, tells variants of one kernel apart.
+#ifndef PREFIX
+#define PREFIX
+#endif
+#define EMU_JOIN(a, b) a##b
+#define EMU_JOINED(a, b) EMU_JOIN(a, b)
+#define EMU_KERNEL(name, threads, ...)                                        \
+  extern "C" void name(__VA_ARGS__);                                          \
   static const emu::Kernel name##_kernel = emu::kernel(#name, threads, name); \
-  static const emu::Registration name##_registration(&name##_kernel);  \
+  static const emu::Registration name##_registration(&name##_kernel);         \
   extern "C" void name(__VA_ARGS__)
+#define EMU_NAMED(name, threads, ...) EMU_KERNEL(name, threads, __VA_ARGS__)
+#define KERNEL(name, threads, ...) EMU_NAMED(EMU_JOINED(PREFIX, name), threads, __VA_ARGS__)
 #define KERNEL_SHARING(name, threads, blocks, ...) KERNEL(name, threads, __VA_ARGS__)
 #define DEVICE static inline __attribute__((always_inline))
 #define SHARED(type, name, dims)                                                  \

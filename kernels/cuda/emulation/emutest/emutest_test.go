@@ -2,7 +2,11 @@ package emutest
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/pipetrain/pipetrain/kernels/cuda/ptx"
 )
 
 func library(t *testing.T, o Options) *Library {
@@ -24,11 +28,23 @@ func library(t *testing.T, o Options) *Library {
 func values(n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
-		v[i] = float32(i%17) - 8
+		v[i] = float32(i%17)/8 - 1
 	}
 	return v
 }
 
+// What is emulated is what the binary holds for cards: each kernel with its parameters.
+func TestSameKernelsAsPTX(t *testing.T) {
+	l := library(t, Options{})
+	for _, k := range ptx.Kernels() {
+		threads, params, ok := l.Describe(k.Name)
+		if !ok || threads != k.MaxThreads || !slices.Equal(params, k.Params) {
+			t.Errorf("%s: PTX has %d threads, parameters %v; the emulation %v, %d, %v", k.Name, k.MaxThreads, k.Params, ok, threads, params)
+		}
+	}
+}
+
+// A sum, exact to the element; and one element more than there is.
 func TestAdd(t *testing.T) {
 	l := library(t, Options{})
 	for _, n := range []int{1, 5, 1000} {
@@ -42,13 +58,30 @@ func TestAdd(t *testing.T) {
 					t.Fatalf("element %d: %g", i, v)
 				}
 			}
-			err := l.Launch("add_f32", 2, 1, 64, 0, c.Ptr(), a.Ptr(), b.Ptr(), int64(n+1))
-			if err == nil {
-				t.Error("out of bounds not seen")
+			if err := l.Launch("add_f32", 2, 1, 64, 0, c.Ptr(), a.Ptr(), b.Ptr(), int64(n+1)); err == nil {
+				t.Error("an access outside was not seen")
 			}
 			a.Free()
 			b.Free()
 			c.Free()
 		}
+	}
+}
+
+func TestLaunchLimits(t *testing.T) {
+	l := library(t, Options{})
+	for _, c := range []struct {
+		blocks, threads, shared int
+		want                    string
+	}{
+		{1, 257, 0, "threads"}, {1, 0, 0, "threads"}, {0, 32, 0, "blocks"}, {1, 32, 1 << 20, "shared memory"},
+	} {
+		err := l.Launch("sum_total", c.blocks, 1, c.threads, c.shared, From(l, values(2), 0).Ptr(), From(l, values(2), 0).Ptr(), 1)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d blocks of %d threads: %v", c.blocks, c.threads, err)
+		}
+	}
+	if err := l.Launch("nothing", 1, 1, 32, 0); err == nil {
+		t.Error("a kernel that does not exist ran")
 	}
 }

@@ -11,12 +11,19 @@ import (
 
 // Library is an opened build of the emulation.
 type Library struct {
-	find   func(name string) uintptr
-	launch func(kernel uintptr, grid, block *[3]uint32, shared uint32, args *unsafe.Pointer, text *byte, size uintptr) int32
+	find   func(name string) *kernel
+	launch func(kernel *kernel, grid, block *[3]uint32, shared uint32, args *unsafe.Pointer, text *byte, size uintptr) int32
 	alloc  func(base unsafe.Pointer, size uintptr)
 	free   func(base unsafe.Pointer)
 	seed   func(uint64)
 	live   map[unsafe.Pointer]any // what is allocated, so that the garbage collector leaves it
+}
+
+// kernel is struct emu_kernel of emu.h.
+type kernel struct {
+	name               *byte
+	params, maxThreads int32
+	sizes              *uint32
 }
 
 // Open loads a library that Build made.
@@ -74,10 +81,22 @@ func (m *Memory[T]) Free() {
 	delete(m.l.live, m.Ptr())
 }
 
+// Describe returns the most threads of a kernel's block and the bytes of each parameter.
+func (l *Library) Describe(name string) (threads int, params []int, ok bool) {
+	k := l.find(name)
+	if k == nil {
+		return 0, nil, false
+	}
+	for _, n := range unsafe.Slice(k.sizes, k.params) {
+		params = append(params, int(n))
+	}
+	return int(k.maxThreads), params, true
+}
+
 // Launch runs a kernel. Arguments are int (C's int), int64 (long), float32 and unsafe.Pointer.
 func (l *Library) Launch(name string, blocks, blocksY, threads, shared int, args ...any) error {
 	k := l.find(name)
-	if k == 0 {
+	if k == nil {
 		return fmt.Errorf("no kernel %s", name)
 	}
 	var pin runtime.Pinner
