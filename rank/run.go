@@ -68,15 +68,23 @@ type Report struct {
 	Traced []StepEvents
 	// Measured is the traced step with the median makespan, first replica, compute only.
 	Measured *schedule.Timeline
-	Memory   []RankMemory // by world rank
+	Ranks    []RankReport // by world rank
 	Final    int          // step of the last checkpoint
 }
 
-// RankMemory is one rank's planned and measured memory.
-type RankMemory struct {
-	Planned  Memory `json:"planned"`
-	Measured Memory `json:"measured"`
+// RankReport is one rank's memory and speed.
+type RankReport struct {
+	Planned  Memory
+	Measured Memory
+	FLOPs    int64   // of the model, in one step
+	Busy     float64 // median seconds of a step in which it computed
+	// MatrixRate is the FLOP/s of a large matrix product on its device, measured after the
+	// last step, with all ranks at it at once; 0: not measured, the run was too short.
+	MatrixRate float64
 }
+
+// A run so long is worth a measurement of its device.
+const ratedRun = 2 * time.Second
 
 // The steps that a run's profile is taken from: the first is left out, since it
 // meets cold caches and first page faults.
@@ -143,6 +151,7 @@ type runner struct {
 	rep       *Report
 	rec       recorder
 	predicted float64
+	busy      []float64 // by step, this rank's
 }
 
 func (r *runner) step(ctx context.Context, step int) error {
@@ -169,6 +178,7 @@ func (r *runner) step(ctx context.Context, step int) error {
 		rep.StepSeconds = append(rep.StepSeconds, res.Seconds)
 		rep.Makespans = append(rep.Makespans, res.Makespan)
 		rep.Bubbles = append(rep.Bubbles, res.Bubble)
+		r.busy = append(r.busy, r.tr.span().busy)
 	}
 	if c.OnStep != nil {
 		info := StepInfo{StepResult: res, Tokens: rep.Tokens, TokensPerSecond: float64(rep.Tokens) / res.Seconds,
@@ -211,7 +221,11 @@ func (r *runner) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := json.Marshal(RankMemory{Planned: r.tr.Planned(), Measured: r.tr.Measured()})
+	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: median(r.busy)}
+	if r.c.Rehearsal == nil && rep.Seconds >= ratedRun.Seconds() {
+		mine.MatrixRate = matrixRate(r.c.Device)
+	}
+	own, err := json.Marshal(mine)
 	if err != nil {
 		return err
 	}
@@ -220,11 +234,11 @@ func (r *runner) finish(ctx context.Context) error {
 		return err
 	}
 	for _, b := range all {
-		var m RankMemory
+		var m RankReport
 		if err := json.Unmarshal(b, &m); err != nil {
 			return err
 		}
-		rep.Memory = append(rep.Memory, m)
+		rep.Ranks = append(rep.Ranks, m)
 	}
 	rep.Traced = steps
 	if len(steps) > 0 {

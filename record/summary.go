@@ -38,6 +38,17 @@ type Summary struct {
 	// Bytes a rank, by world rank. Measured is the planned part's high water.
 	PeakBytesPredicted []int64 `json:"peak_bytes_predicted"`
 	PeakBytesMeasured  []int64 `json:"peak_bytes_measured"`
+	// PeakBytesByCategory is what the measured bytes were for, at the high water.
+	PeakBytesByCategory []map[string]int64 `json:"peak_bytes_by_category"`
+
+	// TFLOP/s a rank, by world rank, of the operations that the layers count: over the whole
+	// step, and over the time in which the rank computed. Empty where too few steps were timed.
+	TFLOPS     []float64 `json:"tflops"`
+	TFLOPSBusy []float64 `json:"tflops_busy"`
+	// MFU is TFLOPS over MatrixTFLOPS, what a large matrix product reached on the rank's device
+	// after the last step, all ranks at it at once. Empty for runs of less than two seconds.
+	MatrixTFLOPS []float64 `json:"matrix_tflops,omitempty"`
+	MFU          []float64 `json:"mfu,omitempty"`
 
 	Transport    string `json:"transport"`
 	Device       string `json:"device"`

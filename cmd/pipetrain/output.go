@@ -132,9 +132,25 @@ func fill(s *record.Summary, rep *rank.Report) {
 	if rep.Predicted != nil {
 		s.BubblePredicted, s.MakespanPredictedSeconds = rep.Predicted.Bubble(), rep.Predicted.Makespan()
 	}
-	for _, m := range rep.Memory {
-		s.PeakBytesPredicted = append(s.PeakBytesPredicted, m.Planned.Arena)
-		s.PeakBytesMeasured = append(s.PeakBytesMeasured, m.Measured.Arena)
+	for _, r := range rep.Ranks {
+		s.PeakBytesPredicted = append(s.PeakBytesPredicted, r.Planned.Arena)
+		s.PeakBytesMeasured = append(s.PeakBytesMeasured, r.Measured.Arena)
+		s.PeakBytesByCategory = append(s.PeakBytesByCategory, r.Measured.ByCategory)
+		if s.Device == "rehearse" {
+			continue
+		}
+		rate := func(seconds float64) float64 {
+			if seconds <= 0 {
+				return 0
+			}
+			return float64(r.FLOPs) / seconds / 1e12
+		}
+		s.TFLOPS = append(s.TFLOPS, rate(s.StepSecondsMedian))
+		s.TFLOPSBusy = append(s.TFLOPSBusy, rate(r.Busy))
+		if r.MatrixRate > 0 {
+			s.MatrixTFLOPS = append(s.MatrixTFLOPS, r.MatrixRate/1e12)
+			s.MFU = append(s.MFU, rate(s.StepSecondsMedian)*1e12/r.MatrixRate)
+		}
 	}
 	if rep.Final >= 0 {
 		s.FinalCheckpoint = filepath.Join(record.CheckpointsName, checkpoint.StepDir(rep.Final))
@@ -220,11 +236,26 @@ func (o *output) show(rep *rank.Report, s record.Summary) error {
 		fmt.Fprintf(w, "bubble    predicted %5.1f %%   | measured %5.1f %%   (idle share of ranks × makespan)\n", 100*s.BubblePredicted, 100*s.BubbleMeasured)
 		fmt.Fprintf(w, "makespan  predicted %s | measured %s\n", seconds(s.MakespanPredictedSeconds), seconds(s.MakespanMeasuredSeconds))
 	}
-	for r, m := range rep.Memory {
+	for r, m := range rep.Ranks {
 		fmt.Fprintf(w, "memory    rank %d: planned %s | measured %s\n", r, mebibytes(m.Planned.Arena), mebibytes(m.Measured.Arena))
+	}
+	for r := range s.TFLOPS {
+		fmt.Fprintf(w, "compute   rank %d: %s over the step, %s while it computed", r, flops(s.TFLOPS[r]), flops(s.TFLOPSBusy[r]))
+		if r < len(s.MFU) {
+			fmt.Fprintf(w, "; MFU %.0f %% of the %s of a matrix product", 100*s.MFU[r], flops(s.MatrixTFLOPS[r]))
+		}
+		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "run folder %s\n", o.p.folder.Path)
 	return nil
+}
+
+// flops prints TFLOP/s with three digits.
+func flops(tera float64) string {
+	if tera < 1 {
+		return fmt.Sprintf("%.3g GFLOP/s", tera*1e3)
+	}
+	return fmt.Sprintf("%.3g TFLOP/s", tera)
 }
 
 func seconds(s float64) string     { return fmt.Sprintf("%6.1f ms", s*1e3) }

@@ -42,6 +42,9 @@ func TestRunFolder(t *testing.T) {
 	if s.Status != "finished" || s.Steps != 12 || s.LossFirst != l[0] || s.LossLast != l[11] || s.LossLast >= s.LossFirst {
 		t.Errorf("summary %+v, losses %v", s, l)
 	}
+	if len(s.TFLOPS) != 4 || len(s.PeakBytesByCategory) != 4 || s.PeakBytesByCategory[0]["weights"] == 0 || s.TFLOPSBusy[0] < s.TFLOPS[0] || s.TFLOPS[0] <= 0 {
+		t.Errorf("compute %v, while busy %v TFLOP/s; memory for %v", s.TFLOPS, s.TFLOPSBusy, s.PeakBytesByCategory)
+	}
 	if len(s.PeakBytesMeasured) != 4 || !slices.Equal(s.PeakBytesMeasured, s.PeakBytesPredicted) || s.PeakBytesMeasured[0] < 1<<16 {
 		t.Errorf("memory measured %v, planned %v", s.PeakBytesMeasured, s.PeakBytesPredicted)
 	}
