@@ -18,7 +18,9 @@ func (a attention) qkvWidth() int { return a.shape(Shape{}).QKVWidth() }
 func (a attention) outWidth() int { return a.heads * a.headDim }
 
 // work returns the f32 elements of scratch of either pass.
-func (a attention) work(d kernels.Ops, s Shape) int64 { return d.AttentionWork(a.shape(s)) }
+func (a attention) work(d kernels.Ops, s Shape) int64 {
+	return d.AttentionWork(a.shape(s), kernels.F32)
+}
 
 // forward turns queries and keys of qkv [rows, qkvWidth] in place by their
 // position and writes o [rows, outWidth] and lse [rows, heads].

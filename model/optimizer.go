@@ -64,7 +64,7 @@ func (o Optimizer) Update(d kernels.Ops, l *Layout, w, g kernels.Buffer, states 
 			decay = float32(o.WeightDecay)
 		}
 		if o.Kind == "adamw" {
-			d.StepAdamW(part(w), part(g), part(states[0]), part(states[1]), kernels.AdamW{
+			d.StepAdamW(part(w), part(g), part(states[0]), part(states[1]), kernels.Buffer{}, kernels.AdamW{
 				LR: float32(lr), Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps),
 				WeightDecay: decay, Step: step, GradScale: scale,
 			})
@@ -74,6 +74,6 @@ func (o Optimizer) Update(d kernels.Ops, l *Layout, w, g kernels.Buffer, states 
 		if o.Momentum != 0 {
 			b = part(states[0])
 		}
-		d.StepSGD(part(w), part(g), b, kernels.SGD{LR: float32(lr), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: scale})
+		d.StepSGD(part(w), part(g), b, kernels.Buffer{}, kernels.SGD{LR: float32(lr), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: scale})
 	}
 }

@@ -217,10 +217,10 @@ func (s *stale) update(newest int, rate float64, squares []float64) {
 			decay = float32(o.WeightDecay)
 		}
 		if o.Kind == "adamw" {
-			s.dev.StepAdamW(w, g, s.states[0][i], s.states[1][i], kernels.AdamW{LR: float32(rate), Beta1: float32(o.Beta1), Beta2: float32(o.Beta2),
+			s.dev.StepAdamW(w, g, s.states[0][i], s.states[1][i], kernels.Buffer{}, kernels.AdamW{LR: float32(rate), Beta1: float32(o.Beta1), Beta2: float32(o.Beta2),
 				Eps: float32(o.Eps), WeightDecay: decay, Step: s.updates, GradScale: 1})
 		} else {
-			s.dev.StepSGD(w, g, s.states[0][i], kernels.SGD{LR: float32(rate), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: 1})
+			s.dev.StepSGD(w, g, s.states[0][i], kernels.Buffer{}, kernels.SGD{LR: float32(rate), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: 1})
 		}
 		for _, grads := range s.grads {
 			s.dev.Zero(grads[i])

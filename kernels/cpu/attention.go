@@ -15,7 +15,7 @@ const queryBlock = 64
 
 // AttentionWork returns the scratch: each thread holds two blocks of scores and,
 // where the own kernels multiply, three operands of a head packed.
-func (d *Device) AttentionWork(s kernels.Attention) int64 {
+func (d *Device) AttentionWork(s kernels.Attention, _ kernels.DType) int64 {
 	return int64(d.threads) * int64(d.attentionSizes(s).total)
 }
 

@@ -115,7 +115,7 @@ func BenchmarkAttention(b *testing.B) {
 		d := open(b, Options{BLAS: blas})
 		qkv, dqkv := random(b, d, s.Rows()*s.QKVWidth()), random(b, d, s.Rows()*s.QKVWidth())
 		o, do := random(b, d, s.Rows()*s.Heads*s.HeadDim), random(b, d, s.Rows()*s.Heads*s.HeadDim)
-		lse, work := random(b, d, s.Rows()*s.Heads), random(b, d, int(d.AttentionWork(s)))
+		lse, work := random(b, d, s.Rows()*s.Heads), random(b, d, int(d.AttentionWork(s, kernels.F32)))
 		b.Run("forward/"+blas, func(b *testing.B) {
 			best(b, flop, func() { d.AttentionForward(o, lse, qkv, work, s) })
 		})
@@ -160,9 +160,9 @@ func BenchmarkElementwise(b *testing.B) {
 			{"CrossEntropyForward", rows * vocab, func() { d.CrossEntropyForward(loss, rstd, logits, ids, rows, vocab) }},
 			{"CrossEntropyBackward", 2 * rows * vocab, func() { d.CrossEntropyBackward(logits, logits, rstd, ids, rows, vocab, 1) }},
 			{"StepAdamW", 7 << 22, func() {
-				d.StepAdamW(w, g, m, v, kernels.AdamW{LR: 1e-5, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Step: 1, GradScale: 1})
+				d.StepAdamW(w, g, m, v, kernels.Buffer{}, kernels.AdamW{LR: 1e-5, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Step: 1, GradScale: 1})
 			}},
-			{"StepSGD", 5 << 22, func() { d.StepSGD(w, g, m, kernels.SGD{LR: 1e-5, Momentum: 0.9, GradScale: 1}) }},
+			{"StepSGD", 5 << 22, func() { d.StepSGD(w, g, m, kernels.Buffer{}, kernels.SGD{LR: 1e-5, Momentum: 0.9, GradScale: 1}) }},
 		} {
 			b.Run(k.name+"/"+isa, func(b *testing.B) {
 				fastest := math.Inf(1)

@@ -120,6 +120,15 @@ func f32(op, name string, b kernels.Buffer, n int) []float32 {
 	return unsafe.Slice((*float32)(pointer(b.Addr)), n)
 }
 
+// bf16 is f32 for BF16 buffers.
+func bf16(op, name string, b kernels.Buffer, n int) []uint16 {
+	check(op, name, b, kernels.BF16, n)
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*uint16)(pointer(b.Addr)), n)
+}
+
 // i32 is f32 for I32 buffers.
 func i32(op, name string, b kernels.Buffer, n int) []int32 {
 	check(op, name, b, kernels.I32, n)

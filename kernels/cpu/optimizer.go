@@ -20,7 +20,7 @@ type adamParams struct {
 
 // StepAdamW updates w, m, v from the gradient g (arXiv 1711.05101, algorithm 2,
 // with decay scaled by the learning rate as PyTorch does).
-func (d *Device) StepAdamW(w, g, m, v kernels.Buffer, p kernels.AdamW) {
+func (d *Device) StepAdamW(w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 	const op = "StepAdamW"
 	n := int(w.Len)
 	if g.Len != w.Len || m.Len != w.Len || v.Len != w.Len {
@@ -39,14 +39,18 @@ func (d *Device) StepAdamW(w, g, m, v kernels.Buffer, p kernels.AdamW) {
 		eps:          p.Eps,
 		keep:         float32(1 - float64(p.LR)*float64(p.WeightDecay)),
 	}
-	d.split(n, 16384, func(i, j int) { d.vec.adamw(vw[i:j], vg[i:j], vm[i:j], vv[i:j], &a) })
+	round := rounder(op, low, n)
+	d.split(n, 16384, func(i, j int) {
+		d.vec.adamw(vw[i:j], vg[i:j], vm[i:j], vv[i:j], &a)
+		round(vw, i, j)
+	})
 }
 
 // sgdParams are the numbers of one SGD step, in the order the assembly knows.
 type sgdParams struct{ gradScale, decay, momentum, minusLR float32 }
 
 // StepSGD updates w and the momentum buffer b, which is empty when momentum is 0.
-func (d *Device) StepSGD(w, g, b kernels.Buffer, p kernels.SGD) {
+func (d *Device) StepSGD(w, g, b, low kernels.Buffer, p kernels.SGD) {
 	const op = "StepSGD"
 	n := int(w.Len)
 	if g.Len != w.Len || (b.Len != w.Len && (p.Momentum != 0 || !b.Empty())) {
@@ -54,10 +58,29 @@ func (d *Device) StepSGD(w, g, b kernels.Buffer, p kernels.SGD) {
 	}
 	vw, vg := f32(op, "w", w, n), f32(op, "g", g, n)
 	a := sgdParams{p.GradScale, p.WeightDecay, p.Momentum, -p.LR}
+	round := rounder(op, low, n)
 	if p.Momentum == 0 {
-		d.split(n, 16384, func(i, j int) { d.vec.sgdPlain(vw[i:j], vg[i:j], &a) })
+		d.split(n, 16384, func(i, j int) {
+			d.vec.sgdPlain(vw[i:j], vg[i:j], &a)
+			round(vw, i, j)
+		})
 		return
 	}
 	vb := f32(op, "b", b, n)
-	d.split(n, 16384, func(i, j int) { d.vec.sgd(vw[i:j], vg[i:j], vb[i:j], &a) })
+	d.split(n, 16384, func(i, j int) {
+		d.vec.sgd(vw[i:j], vg[i:j], vb[i:j], &a)
+		round(vw, i, j)
+	})
+}
+
+// rounder returns what writes elements [i, j) of w rounded into low, which is empty or has n.
+func rounder(op string, low kernels.Buffer, n int) func(w []float32, i, j int) {
+	if low.Empty() {
+		return func([]float32, int, int) {}
+	}
+	if low.Len != int64(n) {
+		panic("cpu: " + op + ": low differs in length")
+	}
+	v := bf16(op, "low", low, n)
+	return func(w []float32, i, j int) { narrowGo(v[i:j], w[i:j]) }
 }

@@ -22,7 +22,7 @@ var attentionCases = []Case{
 				c.begin("%+v scale %g", s, scale)
 				qkv := c.in("qkv", c.normal(s.Rows()*s.QKVWidth(), scale))
 				o, lse := c.out("o", s.Rows()*s.Heads*s.HeadDim), c.out("lse", s.Rows()*s.Heads)
-				c.d.AttentionForward(o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s)).buf, s)
+				c.d.AttentionForward(o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s, kernels.F32)).buf, s)
 				wo, wl := attentionOnce(c, wide(qkv.data), s)
 				c.equal(o, wo, tolerance{2e-5 * scale * scale, 1e-4})
 				c.equal(lse, wl, tolerance{1e-5, 1e-5})
@@ -38,7 +38,7 @@ var attentionCases = []Case{
 			wo, wl := attentionOnce(c, vq, s)
 			o, lse := c.in("o", narrow(wo)), c.in("lse", narrow(wl))
 			dqkv := c.out("dqkv", s.Rows()*s.QKVWidth())
-			c.d.AttentionBackward(dqkv.buf, do.buf, o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s)).buf, s)
+			c.d.AttentionBackward(dqkv.buf, do.buf, o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s, kernels.F32)).buf, s)
 			tol := tolerance{1e-4, 1e-3}
 			c.equal(dqkv, c.once("dqkv", func() []float64 { return attentionBackward(vq, vdo, wo, wl, s) }), tol)
 			if s.Seq < 140 && !c.again {

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 // check is one run of a case on one device.
 type check struct {
 	d       kernels.Device
+	t       kernels.DType // of activations and weights
 	r       *rand.Rand
 	pick    *rand.Rand // for slopes alone, which only the first run has
 	again   bool       // not the first run of the case
@@ -29,7 +31,8 @@ type check struct {
 // result is an output, kept to compare with other runs.
 type result struct {
 	what string
-	bits []uint32
+	size int // bytes of an element
+	bits []byte
 }
 
 // operand is a buffer between two guard bands.
@@ -37,8 +40,8 @@ type operand struct {
 	name  string
 	buf   kernels.Buffer
 	whole kernels.Buffer
-	data  []float32 // what was written before the operation
-	ints  []int32
+	data  []float32 // what was written before the operation, as the type holds it
+	was   []byte    // the same as bytes
 	state int
 }
 
@@ -52,8 +55,9 @@ const (
 const guard = 96
 
 // Two NaNs that arithmetic does not produce, so that they tell what was touched.
+// The upper half of each, and either half of the first, is such a NaN of bf16.
 const (
-	guardBits  = 0x7fa5a5a5
+	guardBits  = 0x7fa57fa5
 	poisonBits = 0x7fbadbad
 )
 
@@ -113,30 +117,48 @@ func (c *check) place(o *operand, n int, t kernels.DType, put func(b []byte)) *o
 	return o
 }
 
-// in places values that the operation must not change.
-func (c *check) in(name string, v []float32) *operand {
-	return c.place(&operand{name: name, data: v, state: input}, len(v), kernels.F32, putF32(v))
+// in places f32 values that the operation must not change.
+func (c *check) in(name string, v []float32) *operand { return c.put(name, v, kernels.F32, input) }
+
+// inOut places f32 values that the operation changes.
+func (c *check) inOut(name string, v []float32) *operand {
+	return c.put(name, v, kernels.F32, output)
 }
 
-// inOut places values that the operation changes.
-func (c *check) inOut(name string, v []float32) *operand {
-	o := c.in(name, v)
-	o.state = output
-	return o
+// inT and inOutT are the same for buffers of the type under test.
+func (c *check) inT(name string, v []float32) *operand    { return c.put(name, v, c.t, input) }
+func (c *check) inOutT(name string, v []float32) *operand { return c.put(name, v, c.t, output) }
+
+// put places values of a type, rounded to it.
+func (c *check) put(name string, v []float32, t kernels.DType, state int) *operand {
+	o := &operand{name: name, data: v, was: bytesOf(v), state: state}
+	if t == kernels.BF16 {
+		o.was = make([]byte, 0, 2*len(v))
+		for _, x := range v {
+			o.was = binary.NativeEndian.AppendUint16(o.was, toBF16(float64(x)))
+		}
+		o.data = fromBF16(o.was)
+	}
+	return c.place(o, len(v), t, func(b []byte) { copy(b, o.was) })
 }
 
 // ids places I32 values.
 func (c *check) ids(name string, v []int32) *operand {
-	return c.place(&operand{name: name, ints: v, state: input}, len(v), kernels.I32, func(b []byte) { copy(b, bytesOf(v)) })
+	return c.place(&operand{name: name, was: bytesOf(v), state: input}, len(v), kernels.I32, func(b []byte) { copy(b, bytesOf(v)) })
 }
 
-// out places an output of n poisoned elements.
-func (c *check) out(name string, n int) *operand {
+// out places an f32 output of n poisoned elements.
+func (c *check) out(name string, n int) *operand { return c.inOut(name, poisoned(n)) }
+
+// outT is out for buffers of the type under test.
+func (c *check) outT(name string, n int) *operand { return c.inOutT(name, poisoned(n)) }
+
+func poisoned(n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
 		v[i] = poison
 	}
-	return c.inOut(name, v)
+	return v
 }
 
 // outF64 places a poisoned F64 output.
@@ -153,10 +175,6 @@ func (c *check) work(n int64) *operand {
 	o := c.out("work", int(n))
 	o.state = scratch
 	return o
-}
-
-func putF32(v []float32) func([]byte) {
-	return func(b []byte) { copy(b, bytesOf(v)) }
 }
 
 // bytesOf and words look at memory as it lies: devices share the host's byte order.
@@ -176,6 +194,9 @@ func (c *check) raw(b kernels.Buffer) []byte {
 
 // read returns an operand's values.
 func (c *check) read(o *operand) []float32 {
+	if o.buf.Type == kernels.BF16 {
+		return fromBF16(c.raw(o.buf))
+	}
 	v := make([]float32, o.buf.Len)
 	c.d.CopyOut(bytesOf(v), o.buf)
 	return v
@@ -187,23 +208,24 @@ func (c *check) end() {
 		c.failf("Sync: %v", err)
 	}
 	for _, o := range c.live {
-		whole := words(c.raw(o.whole))
-		size := int(o.buf.Type.Size()) / 4
+		whole := c.raw(o.whole)
+		size := int(o.buf.Type.Size())
 		from := (guard + c.offset) * size
-		bits := whole[from : from+int(o.buf.Len)*size]
-		for i, w := range whole {
-			if w != guardBits && (i < from || i >= from+len(bits)) {
-				c.failf("%s: written outside: byte %d, the buffer is [0, %d)", o.name, (i-from)*4, len(bits)*4)
+		bits := whole[from : from+int(o.buf.Bytes())]
+		around := [4]byte(bytesOf([]uint32{guardBits}))
+		for i, b := range whole {
+			if b != around[i%4] && (i < from || i >= from+len(bits)) {
+				c.failf("%s: written outside: byte %d, the buffer is [0, %d)", o.name, i-from, len(bits))
 				break
 			}
 		}
 		switch o.state {
 		case output:
-			c.results = append(c.results, result{c.shape + o.name, bits})
+			c.results = append(c.results, result{c.shape + o.name, size, bits})
 		case input:
 			for i, b := range bits {
-				if o.ints != nil && b != uint32(o.ints[i]) || o.data != nil && b != math.Float32bits(o.data[i]) {
-					c.failf("%s: an input was changed at element %d", o.name, i)
+				if b != o.was[i] {
+					c.failf("%s: an input was changed at element %d", o.name, i/size)
 					break
 				}
 			}
@@ -213,8 +235,19 @@ func (c *check) end() {
 	c.live = nil
 }
 
-// tolerance of an element: abs + rel·|want|.
+// tolerance of an element: abs + rel·|want|, for a result in f32.
 type tolerance struct{ abs, rel float64 }
+
+// of is what a result that was computed within the tolerance may be off once it is
+// stored as type t: rounding to bf16's 8 significant bits adds at most half a
+// unit of the last, 2⁻⁸ of the number or half the smallest denormal.
+func (tol tolerance) of(t kernels.DType, want float64) float64 {
+	d := tol.abs + tol.rel*math.Abs(want)
+	if t == kernels.BF16 {
+		d += 0x1p-8*(math.Abs(want)+d) + 0x1p-134
+	}
+	return d
+}
 
 // compare checks that o is the rows × cols matrix want, rows ld apart, and that
 // the gaps between rows are as they were.
@@ -234,9 +267,9 @@ func (c *check) compare(o *operand, want []float64, rows, cols, ld int, tol tole
 				continue
 			}
 			w := want[i*cols+j]
-			if d := math.Abs(float64(got[at]) - w); !(d <= tol.abs+tol.rel*math.Abs(w)) {
+			if d := math.Abs(float64(got[at]) - w); !(d <= tol.of(o.buf.Type, w)) {
 				note := ""
-				if math.Float32bits(got[at]) == poisonBits {
+				if bits := math.Float32bits(got[at]); bits == poisonBits || bits == poisonBits&^0xffff {
 					note = " (never written)"
 				}
 				c.failf("%s[%d,%d] = %g%s, want %g", o.name, i, j, got[at], note, w)
@@ -272,7 +305,7 @@ func (c *check) slopes(o *operand, at, extra []float64, n int, tol tolerance, lo
 		if extra != nil {
 			w += extra[i]
 		}
-		if d := math.Abs(float64(got[i]) - w); !(d <= tol.abs+1e-6+tol.rel*math.Abs(w)) {
+		if d := math.Abs(float64(got[i]) - w); !(d <= 1e-6+tol.of(o.buf.Type, w)) {
 			c.failf("%s[%d] = %g, finite differences give %g", o.name, i, got[i], w)
 			return
 		}

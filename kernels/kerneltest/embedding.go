@@ -9,7 +9,7 @@ var embeddingCases = []Case{
 			y := c.out("y", rows*dim)
 			c.d.EmbeddingForward(y.buf, table.buf, ids.buf, rows, dim)
 			want := make([]float64, 0, rows*dim)
-			for _, id := range ids.ints {
+			for _, id := range ints(ids) {
 				want = append(want, wide(table.data[int(id)*dim:(int(id)+1)*dim])...)
 			}
 			c.equal(y, want, tolerance{})
@@ -25,7 +25,7 @@ var embeddingCases = []Case{
 			c.d.EmbeddingBackwardWeight(table.buf, ids.buf, dy.buf, rows, dim)
 			// In order of i, in f32: the sum is defined to the bit.
 			want := append([]float32(nil), table.data...)
-			for i, id := range ids.ints {
+			for i, id := range ints(ids) {
 				for j := range dim {
 					want[int(id)*dim+j] += dy.data[i*dim+j]
 				}
@@ -53,5 +53,12 @@ func (c *check) tokens(n, vocab int) []int32 {
 	for i := range v {
 		v[i] = int32(c.r.IntN(vocab))
 	}
+	return v
+}
+
+// ints returns the values of an operand that ids placed.
+func ints(o *operand) []int32 {
+	v := make([]int32, len(o.was)/4)
+	copy(bytesOf(v), o.was)
 	return v
 }

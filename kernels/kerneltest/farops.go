@@ -56,13 +56,30 @@ func (f *farOps) RMSNormBackwardWeight(dgamma, dy, x, rstd kernels.Buffer, rows,
 	f.do(func(d kernels.Device) { d.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows, dim) })
 }
 
+// LayerNormForward is kernels.Ops's.
+func (f *farOps) LayerNormForward(y, mean, rstd, x, gamma, beta kernels.Buffer, rows, dim int, eps float32) {
+	f.do(func(d kernels.Device) { d.LayerNormForward(y, mean, rstd, x, gamma, beta, rows, dim, eps) })
+}
+
+// LayerNormBackwardInput is kernels.Ops's.
+func (f *farOps) LayerNormBackwardInput(dx, dy, x, mean, rstd, gamma kernels.Buffer, rows, dim int, accumulate bool) {
+	f.do(func(d kernels.Device) { d.LayerNormBackwardInput(dx, dy, x, mean, rstd, gamma, rows, dim, accumulate) })
+}
+
+// LayerNormBackwardWeight is kernels.Ops's.
+func (f *farOps) LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd kernels.Buffer, rows, dim int) {
+	f.do(func(d kernels.Device) { d.LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd, rows, dim) })
+}
+
 // Rotary is kernels.Ops's.
 func (f *farOps) Rotary(x kernels.Buffer, rows, seq, heads, headDim, ld int, theta float32, inverse bool) {
 	f.do(func(d kernels.Device) { d.Rotary(x, rows, seq, heads, headDim, ld, theta, inverse) })
 }
 
 // AttentionWork is kernels.Ops's.
-func (f *farOps) AttentionWork(s kernels.Attention) int64 { return f.queue.d.AttentionWork(s) }
+func (f *farOps) AttentionWork(s kernels.Attention, t kernels.DType) int64 {
+	return f.queue.d.AttentionWork(s, t)
+}
 
 // AttentionForward is kernels.Ops's.
 func (f *farOps) AttentionForward(o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
@@ -84,6 +101,16 @@ func (f *farOps) SwiGLUBackward(dgu, dy, gu kernels.Buffer, rows, ffn int) {
 	f.do(func(d kernels.Device) { d.SwiGLUBackward(dgu, dy, gu, rows, ffn) })
 }
 
+// GELUForward is kernels.Ops's.
+func (f *farOps) GELUForward(y, x kernels.Buffer) {
+	f.do(func(d kernels.Device) { d.GELUForward(y, x) })
+}
+
+// GELUBackward is kernels.Ops's.
+func (f *farOps) GELUBackward(dx, dy, x kernels.Buffer) {
+	f.do(func(d kernels.Device) { d.GELUBackward(dx, dy, x) })
+}
+
 // CrossEntropyForward is kernels.Ops's.
 func (f *farOps) CrossEntropyForward(loss, lse, logits, targets kernels.Buffer, rows, vocab int) {
 	f.do(func(d kernels.Device) { d.CrossEntropyForward(loss, lse, logits, targets, rows, vocab) })
@@ -99,6 +126,11 @@ func (f *farOps) Add(dst, a, b kernels.Buffer) {
 	f.do(func(d kernels.Device) { d.Add(dst, a, b) })
 }
 
+// Convert is kernels.Ops's.
+func (f *farOps) Convert(dst, src kernels.Buffer) {
+	f.do(func(d kernels.Device) { d.Convert(dst, src) })
+}
+
 // Sum is kernels.Ops's.
 func (f *farOps) Sum(out, x kernels.Buffer) {
 	f.do(func(d kernels.Device) { d.Sum(out, x) })
@@ -110,11 +142,11 @@ func (f *farOps) SumSquares(out, x kernels.Buffer) {
 }
 
 // StepAdamW is kernels.Ops's.
-func (f *farOps) StepAdamW(w, g, m, v kernels.Buffer, p kernels.AdamW) {
-	f.do(func(d kernels.Device) { d.StepAdamW(w, g, m, v, p) })
+func (f *farOps) StepAdamW(w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
+	f.do(func(d kernels.Device) { d.StepAdamW(w, g, m, v, low, p) })
 }
 
 // StepSGD is kernels.Ops's.
-func (f *farOps) StepSGD(w, g, b kernels.Buffer, p kernels.SGD) {
-	f.do(func(d kernels.Device) { d.StepSGD(w, g, b, p) })
+func (f *farOps) StepSGD(w, g, b, low kernels.Buffer, p kernels.SGD) {
+	f.do(func(d kernels.Device) { d.StepSGD(w, g, b, low, p) })
 }

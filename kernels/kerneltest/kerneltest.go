@@ -27,13 +27,25 @@ type Case struct {
 	Name string
 	// ThreadsMayDiffer allows other bits with another number of threads: Gemm only.
 	ThreadsMayDiffer bool
-	run              func(c *check)
+	// Type is what activations and weights are in this case.
+	Type kernels.DType
+	// bothTypes says that the case is meant for F32 and for BF16.
+	bothTypes bool
+	run       func(c *check)
 }
 
-// Cases returns all cases, sorted by operation.
+// Cases returns all cases, sorted by operation; those of bf16 have a name that ends in "/bf16".
 func Cases() []Case {
-	return slices.Concat(memoryCases, gemmCases, embeddingCases, normCases, rotaryCases,
-		attentionCases, swigluCases, lossCases, elementwiseCases, optimizerCases)
+	var all []Case
+	for _, c := range slices.Concat(memoryCases, gemmCases, embeddingCases, normCases, layerNormCases, rotaryCases,
+		attentionCases, swigluCases, geluCases, lossCases, elementwiseCases, convertCases, optimizerCases) {
+		all = append(all, c)
+		if c.bothTypes {
+			c.Name, c.Type = c.Name+"/bf16", kernels.BF16
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // Run tests the device that newDevice opens, one subtest a case.
@@ -59,7 +71,7 @@ func (c Case) Check(newDevice Maker) error {
 		if err != nil {
 			return fmt.Errorf("open with %d threads: %w", s.threads, err)
 		}
-		k := &check{d: d, r: rand.New(rand.NewPCG(7, 11)), offset: s.offset, name: c.Name,
+		k := &check{d: d, t: c.Type, r: rand.New(rand.NewPCG(7, 11)), offset: s.offset, name: c.Name,
 			pick: rand.New(rand.NewPCG(13, 17)), again: i > 0}
 		k.protect(func() { c.run(k) })
 		if err := d.Close(); err != nil && !k.expectFailure {
@@ -88,7 +100,8 @@ func sameBits(a, b []result) error {
 	for i := range a {
 		for j := range a[i].bits {
 			if a[i].bits[j] != b[i].bits[j] {
-				return fmt.Errorf("%s: element %d: bits %#x, then %#x", a[i].what, j, a[i].bits[j], b[i].bits[j])
+				at := j - j%a[i].size
+				return fmt.Errorf("%s: element %d: bytes %x, then %x", a[i].what, at/a[i].size, a[i].bits[at:at+a[i].size], b[i].bits[at:at+a[i].size])
 			}
 		}
 	}

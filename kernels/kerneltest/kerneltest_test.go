@@ -29,8 +29,8 @@ type broken struct {
 	attnF   func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention)
 	swigluB func(d kernels.Device, dgu, dy, gu kernels.Buffer, rows, ffn int)
 	lossB   func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32)
-	adamw   func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW)
-	sgd     func(d kernels.Device, w, g, b kernels.Buffer, p kernels.SGD)
+	adamw   func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW)
+	sgd     func(d kernels.Device, w, g, b, low kernels.Buffer, p kernels.SGD)
 	alloc   func(d kernels.Device, n int64) (kernels.Buffer, error)
 	zero    func(d kernels.Device, b kernels.Buffer)
 }
@@ -123,20 +123,20 @@ func (b *broken) CrossEntropyBackward(dl, l, lse, t kernels.Buffer, rows, vocab 
 	b.Device.CrossEntropyBackward(dl, l, lse, t, rows, vocab, scale)
 }
 
-func (b *broken) StepAdamW(w, g, m, v kernels.Buffer, p kernels.AdamW) {
+func (b *broken) StepAdamW(w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 	if b.adamw != nil {
-		b.adamw(b.Device, w, g, m, v, p)
+		b.adamw(b.Device, w, g, m, v, low, p)
 		return
 	}
-	b.Device.StepAdamW(w, g, m, v, p)
+	b.Device.StepAdamW(w, g, m, v, low, p)
 }
 
-func (b *broken) StepSGD(w, g, m kernels.Buffer, p kernels.SGD) {
+func (b *broken) StepSGD(w, g, m, low kernels.Buffer, p kernels.SGD) {
 	if b.sgd != nil {
-		b.sgd(b.Device, w, g, m, p)
+		b.sgd(b.Device, w, g, m, low, p)
 		return
 	}
-	b.Device.StepSGD(w, g, m, p)
+	b.Device.StepSGD(w, g, m, low, p)
 }
 
 func (b *broken) Alloc(n int64) (kernels.Buffer, error) {
@@ -290,7 +290,7 @@ func TestSuiteCatchesFaults(t *testing.T) {
 		{"AttentionForward is not causal across sequences", "Attention/Forward", broken{attnF: func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
 			joined := s
 			joined.Batch, joined.Seq = 1, s.Rows()
-			w, _ := d.Alloc(d.AttentionWork(joined) * 4)
+			w, _ := d.Alloc(d.AttentionWork(joined, kernels.F32) * 4)
 			d.AttentionForward(o, lse, qkv, w.As(kernels.F32), joined)
 			d.Free(w)
 		}}},
@@ -333,21 +333,21 @@ func TestSuiteCatchesFaults(t *testing.T) {
 				d.CrossEntropyBackward(dl.Slice(i*v, v), l.Slice(i*v, v), lse.Slice(i, 1), t.Slice(int64(rows)-1-i, 1), 1, vocab, scale)
 			}
 		}}},
-		{"AdamW without bias correction", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW) {
+		{"AdamW without bias correction", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 			p.Step = 1000000
-			d.StepAdamW(w, g, m, v, p)
+			d.StepAdamW(w, g, m, v, low, p)
 		}}},
-		{"AdamW forgets the gradient's scale", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW) {
+		{"AdamW forgets the gradient's scale", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 			p.GradScale = 1
-			d.StepAdamW(w, g, m, v, p)
+			d.StepAdamW(w, g, m, v, low, p)
 		}}},
-		{"AdamW without decay", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v kernels.Buffer, p kernels.AdamW) {
+		{"AdamW without decay", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 			p.WeightDecay = 0
-			d.StepAdamW(w, g, m, v, p)
+			d.StepAdamW(w, g, m, v, low, p)
 		}}},
-		{"SGD without momentum", "StepSGD", broken{sgd: func(d kernels.Device, w, g, b kernels.Buffer, p kernels.SGD) {
+		{"SGD without momentum", "StepSGD", broken{sgd: func(d kernels.Device, w, g, b, low kernels.Buffer, p kernels.SGD) {
 			p.Momentum = 0
-			d.StepSGD(w, g, kernels.Buffer{}, p)
+			d.StepSGD(w, g, kernels.Buffer{}, low, p)
 		}}},
 		{"Alloc gives used memory", "Memory", broken{alloc: func(d kernels.Device, n int64) (kernels.Buffer, error) {
 			b, err := d.Alloc(n)

@@ -8,7 +8,7 @@ var lossCases = []Case{
 			logits := c.in("logits", values)
 			loss, lse := c.out("loss", rows), c.out("lse", rows)
 			c.d.CrossEntropyForward(loss.buf, lse.buf, logits.buf, targets.buf, rows, vocab)
-			wl, we := lossForward(wide(values), targets.ints, rows, vocab)
+			wl, we := lossForward(wide(values), ints(targets), rows, vocab)
 			c.equal(loss, wl, tolerance{2e-5, 1e-5})
 			c.equal(lse, we, tolerance{1e-6, 2e-6})
 		})
@@ -17,14 +17,14 @@ var lossCases = []Case{
 		eachLoss(c, func(rows, vocab int, values []float32, targets *operand) {
 			const scale = 0.125
 			v := wide(values)
-			_, we := lossForward(v, targets.ints, rows, vocab)
+			_, we := lossForward(v, ints(targets), rows, vocab)
 			logits, lse := c.in("logits", values), c.in("lse", narrow(we))
 			want := make([]float64, rows*vocab)
 			for i := range rows {
 				for j := range vocab {
 					want[i*vocab+j] = math.Exp(v[i*vocab+j]-we[i]) * scale
 				}
-				want[i*vocab+int(targets.ints[i])] -= scale
+				want[i*vocab+int(ints(targets)[i])] -= scale
 			}
 			tol := tolerance{2e-6, 2e-5}
 			d := c.out("dlogits", rows*vocab)
@@ -34,7 +34,7 @@ var lossCases = []Case{
 			c.d.CrossEntropyBackward(inPlace.buf, inPlace.buf, lse.buf, targets.buf, rows, vocab, scale)
 			c.equal(inPlace, want, tol)
 			c.slopes(d, v, nil, 6, tolerance{1e-4, 1e-4}, func() float64 {
-				l, _ := lossForward(v, targets.ints, rows, vocab)
+				l, _ := lossForward(v, ints(targets), rows, vocab)
 				s := 0.0
 				for _, x := range l {
 					s += x * scale

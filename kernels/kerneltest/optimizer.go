@@ -1,22 +1,24 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/pipetrain/pipetrain/kernels"
 )
 
 var optimizerCases = []Case{
-	{Name: "StepAdamW", run: func(c *check) {
+	{Name: "StepAdamW", bothTypes: true, run: func(c *check) {
 		for _, n := range lengths {
 			p := kernels.AdamW{LR: 0.01, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, GradScale: 0.5}
 			c.begin("%d elements", n)
 			w, m, v := c.inOut("w", c.normal(n, 1)), c.inOut("m", make([]float32, n)), c.inOut("v", make([]float32, n))
+			low := c.low(n)
 			vw, vm, vv := wide(w.data), make([]float64, n), make([]float64, n)
 			for step := 1; step <= 3; step++ {
 				p.Step = step
 				g := c.in("g", c.normal(n, 1))
-				c.d.StepAdamW(w.buf, g.buf, m.buf, v.buf, p)
+				c.d.StepAdamW(w.buf, g.buf, m.buf, v.buf, low.buf, p)
 				b1, b2, lr := float64(p.Beta1), float64(p.Beta2), float64(p.LR)
 				for i := range n {
 					gi := float64(g.data[i]) * float64(p.GradScale)
@@ -28,6 +30,7 @@ var optimizerCases = []Case{
 				c.equal(m, vm, tolerance{1e-7, 1e-5})
 				c.equal(v, vv, tolerance{1e-8, 1e-5})
 				c.equal(w, vw, tolerance{5e-7, 2e-6})
+				c.rounded(low, w)
 			}
 			c.end()
 		}
@@ -37,16 +40,16 @@ var optimizerCases = []Case{
 		n := 37
 		w, zero := c.inOut("w", c.normal(n, 1)), make([]float32, n)
 		g, m, v := c.in("g", zero), c.inOut("m", zero), c.inOut("v", zero)
-		c.d.StepAdamW(w.buf, g.buf, m.buf, v.buf, kernels.AdamW{LR: 0.5, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1})
+		c.d.StepAdamW(w.buf, g.buf, m.buf, v.buf, kernels.Buffer{}, kernels.AdamW{LR: 0.5, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1})
 		c.equal(w, wide(w.data), tolerance{})
 		c.end()
 	}},
-	{Name: "StepSGD", run: func(c *check) {
+	{Name: "StepSGD", bothTypes: true, run: func(c *check) {
 		for _, n := range lengths {
 			for _, momentum := range []float32{0, 0.9} {
 				p := kernels.SGD{LR: 0.1, Momentum: momentum, WeightDecay: 0.01, GradScale: 2}
 				c.begin("%d elements momentum %g", n, momentum)
-				w := c.inOut("w", c.normal(n, 1))
+				w, low := c.inOut("w", c.normal(n, 1)), c.low(n)
 				var b kernels.Buffer
 				var ob *operand
 				if momentum != 0 {
@@ -56,7 +59,7 @@ var optimizerCases = []Case{
 				vw, vb := wide(w.data), make([]float64, n)
 				for range 3 {
 					g := c.in("g", c.normal(n, 1))
-					c.d.StepSGD(w.buf, g.buf, b, p)
+					c.d.StepSGD(w.buf, g.buf, b, low.buf, p)
 					for i := range n {
 						vb[i] = float64(momentum)*vb[i] + float64(p.GradScale)*float64(g.data[i]) + float64(p.WeightDecay)*vw[i]
 						vw[i] -= float64(p.LR) * vb[i]
@@ -65,9 +68,32 @@ var optimizerCases = []Case{
 						c.equal(ob, vb, tolerance{1e-6, 1e-5})
 					}
 					c.equal(w, vw, tolerance{1e-6, 1e-5})
+					c.rounded(low, w)
 				}
 				c.end()
 			}
 		}
 	}},
+}
+
+// low places the rounded copy of n weights where the case is of bf16, else nothing.
+func (c *check) low(n int) *operand {
+	if c.t == kernels.BF16 {
+		return c.outT("low", n)
+	}
+	return &operand{}
+}
+
+// rounded checks that low, unless empty, is w to the bit as Convert rounds it.
+func (c *check) rounded(low, w *operand) {
+	if low.buf.Empty() {
+		return
+	}
+	got := c.raw(low.buf)
+	for i, x := range c.read(w) {
+		if bits, want := binary.NativeEndian.Uint16(got[2*i:]), toBF16(float64(x)); bits != want {
+			c.failf("low[%d] = %#04x, want %#04x, of %g", i, bits, want, x)
+			return
+		}
+	}
 }
