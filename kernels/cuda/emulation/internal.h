@@ -82,7 +82,7 @@ struct Variable {  // of shared memory
   size_t at, size;
 };
 extern std::vector<Variable> variables;
-void access(const void* p, size_t size, bool write, bool value_matters);
+void access(const void* p, size_t size, bool write);
 void poison(void* p, size_t size);
 void begin_launch_memory();
 void begin_block_memory();

@@ -16,8 +16,8 @@ namespace emu {
 
 std::vector<Variable> variables;
 
-// Mark says who touched a piece of memory, in one word: the launch (device memory) or
-// block (shared memory), the thread, and the barriers passed.
+// Who touched a piece of memory last, each in one word: the launch and the block (device memory) or the
+// block and its warp's syncs (shared memory), the thread, and the barriers passed.
 struct Cell {  // of two bytes
   uint64_t wrote, read;
 };
@@ -32,6 +32,7 @@ static std::mutex ranges_lock;
 static std::map<uintptr_t, Range> ranges;  // by base
 static const Range* last;
 static Cell* shared_cells;
+static Variable last_variable;  // of shared memory, that was found
 
 static Cell* new_cells(size_t bytes) {
   void* p = mmap(nullptr, (bytes / 2 + 1) * sizeof(Cell), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -47,30 +48,27 @@ void poison(void* p, size_t size) {
 // The fields of a mark. A field that overflows would make two marks look alike: launches
 // and blocks begin anew with clean cells instead.
 const int kThreadBits = 11, kEpochBits = 16, kPlaceBits = 24, kSerialBits = 13;
+const int kPlaceAt = kEpochBits + kThreadBits, kSerialAt = kPlaceAt + kPlaceBits;
+const uint64_t kEpochMask = (1 << kEpochBits) - 1, kPlaceMask = (1ull << kPlaceBits) - 1;
 const uint64_t kMany = (1 << kThreadBits) - 1;  // several threads
 
 struct Mark {
-  uint64_t serial, place, thread, epoch;
+  uint64_t place, thread;
 };
 
-static Mark unpack(uint64_t m) {
-  return {m >> (64 - kSerialBits), m >> (kThreadBits + kEpochBits) & ((1ull << kPlaceBits) - 1),
-          m >> kEpochBits & kMany, m & ((1 << kEpochBits) - 1)};
-}
+static Mark unpack(uint64_t m) { return {m >> kPlaceAt & kPlaceMask, m >> kEpochBits & kMany}; }
 
-static uint64_t pack(Mark m) {
-  return m.serial << (64 - kSerialBits) | m.place << (kThreadBits + kEpochBits) | m.thread << kEpochBits |
-         (m.epoch & ((1 << kEpochBits) - 1));
-}
-
-// In shared memory the serial is the block's, and place the warp's epoch.
-static bool ordered(const Mark& before, const Mark& now, bool in_shared) {
-  if (before.serial != now.serial) return true;
-  if (!in_shared && before.place != now.place) return false;  // blocks have no order
-  if (before.epoch != now.epoch) return true;
-  if (before.thread == now.thread) return true;
+// Whether what before did comes before what now does, whatever the order of threads. In
+// shared memory the serial is the block's, and place the warp's epoch.
+static inline bool ordered(uint64_t before, uint64_t now, bool in_shared) {
+  uint64_t x = before ^ now;
+  if (x >> kSerialAt) return true;
+  if (!in_shared && (x >> kPlaceAt & kPlaceMask)) return false;  // blocks have no order
+  if (x & kEpochMask) return true;
+  if ((x >> kEpochBits & kMany) == 0) return (before >> kEpochBits & kMany) != kMany;
   // Lanes of one warp are ordered by warp_sync as well.
-  return in_shared && before.thread != kMany && before.thread / 32 == now.thread / 32 && before.place < now.place;
+  Mark b = unpack(before), n = unpack(now);
+  return in_shared && b.thread != kMany && b.thread / 32 == n.thread / 32 && b.place < n.place;
 }
 
 static void race(const void* p, const char* did, const char* other, const Mark& before, bool in_shared) {
@@ -85,35 +83,28 @@ static void race(const void* p, const char* did, const char* other, const Mark& 
   fail("race: it %s %p, which %s %s with no barrier between", did, p, who, other);
 }
 
-static void mark(Cell* cells, size_t from, size_t to, bool write, const Mark& now, bool in_shared, const void* p) {
-  uint64_t packed = pack(now);
+static inline void mark(Cell* cells, size_t from, size_t to, bool write, uint64_t now, bool in_shared, const void* p) {
   for (size_t i = from / 2; i < (to + 1) / 2; i++) {
     Cell* c = &cells[i];
-    if (c->wrote && c->wrote != packed && !ordered(unpack(c->wrote), now, in_shared)) {
+    if (c->wrote && c->wrote != now && !ordered(c->wrote, now, in_shared)) {
       race(p, write ? "writes" : "reads", "wrote", unpack(c->wrote), in_shared);
     }
     if (write) {
-      if (c->read && c->read != packed && !ordered(unpack(c->read), now, in_shared)) {
-        race(p, "writes", "read", unpack(c->read), in_shared);
+      if (c->read && c->read != now && !ordered(c->read, now, in_shared)) race(p, "writes", "read", unpack(c->read), in_shared);
+      c->wrote = now;
+    } else if (c->read != now) {
+      // Readers that a later write may race with count as several; in two blocks as of none.
+      uint64_t reader = now;
+      if (c->read && !ordered(c->read, now, in_shared)) {
+        reader |= kMany << kEpochBits;
+        if (!in_shared && ((c->read ^ now) >> kPlaceAt & kPlaceMask)) reader |= kPlaceMask << kPlaceAt;
       }
-      c->wrote = packed;
-      continue;
-    }
-    if (c->read == packed) continue;
-    Mark before = unpack(c->read);
-    bool same_time = c->read && before.serial == now.serial && (in_shared || before.place == now.place) && before.epoch == now.epoch;
-    if (c->read && before.serial == now.serial && !in_shared && before.place != now.place) {
-      c->read = pack({now.serial, (1ull << kPlaceBits) - 1, kMany, now.epoch});  // several blocks: no write is ordered after
-    } else if (same_time && before.thread != now.thread && !ordered(before, now, in_shared)) {
-      c->read = pack({now.serial, now.place, kMany, now.epoch});
-    } else {
-      c->read = packed;
+      c->read = reader;
     }
   }
 }
 
 static const Range* find(uintptr_t a) {
-  if (last && a - last->base < last->size) return last;
   std::lock_guard<std::mutex> hold(ranges_lock);
   auto it = ranges.upper_bound(a);
   if (it == ranges.begin()) return nullptr;
@@ -150,7 +141,7 @@ static void outside(const void* p, size_t size, bool write) {
   fail("%s %zu bytes at %p, where no memory of the device is", verb, size, p);
 }
 
-static void unwritten(const void* p, size_t size) {
+static inline void unwritten(const void* p, size_t size) {
   const uint16_t* h = (const uint16_t*)p;
   bool bad = false;
   if (size == 2) bad = h[0] == kPoison;
@@ -158,38 +149,39 @@ static void unwritten(const void* p, size_t size) {
   if (bad) fail("reads %zu bytes at %p that nobody wrote", size, p);
 }
 
-void access(const void* p, size_t size, bool write, bool value_matters) {
+static inline void check(const void* p, size_t size, bool write) {
   Fiber* f = state.now;
-  if (!f) return;
   uintptr_t a = (uintptr_t)p;
-  if (a - (uintptr_t)f->stack < kStack) return;
-  bool in_shared = a - (uintptr_t)state.shared < (size_t)kMaxShared + 4096;
-  Mark now = {0, 0, (uint64_t)f->number, state.epoch};
-  if (in_shared) {
-    size_t at = a - (uintptr_t)state.shared;
-    const Variable* in = nullptr;
-    for (const Variable& v : variables) {
-      if (at >= v.at && at + size <= v.at + v.size) in = &v;
+  uint64_t now = (uint64_t)f->number << kEpochBits | (state.epoch & kEpochMask);
+  size_t at = a - (uintptr_t)state.shared;
+  if (at < (size_t)kMaxShared + 4096) {
+    const Variable* in = at - last_variable.at < last_variable.size ? &last_variable : nullptr;
+    for (size_t i = 0; !in && i < variables.size(); i++) {
+      const Variable& v = variables[i];
+      if (at - v.at < v.size) in = &(last_variable = v);
     }
-    if (!in) outside(p, size, write);
-    if (!shared_cells) shared_cells = new_cells(kMaxShared + 4096);
-    now.serial = state.block_serial;
-    now.place = warps[f->number / 32].epoch;
+    if (!in || at + size > in->at + in->size) outside(p, size, write);
+    now |= state.block_serial << kSerialAt | (uint64_t)warps[f->number / 32].epoch << kPlaceAt;
     mark(shared_cells, at, at + size, write, now, true, p);
   } else {
-    const Range* r = find(a);
+    const Range* r = last && a - last->base < last->size ? last : find(a);
     if (!r) {
       // Constants of the kernel itself.
       if (!write && a >= (uintptr_t)__ehdr_start && a < (uintptr_t)_end) return;
       outside(p, size, write);
     }
     if (a + size > r->base + r->size) outside(p, size, write);
-    now.serial = state.launch_serial;
-    now.place = ((uint64_t)state.block[2] * state.grid[1] + state.block[1]) * state.grid[0] + state.block[0];
-    now.place &= (1ull << kPlaceBits) - 1;
+    uint64_t place = ((uint64_t)state.block[2] * state.grid[1] + state.block[1]) * state.grid[0] + state.block[0];
+    now |= (uint64_t)state.launch_serial << kSerialAt | (place & kPlaceMask) << kPlaceAt;
     if (r->cells) mark(r->cells, a - r->base, a - r->base + size, write, now, false, p);
   }
-  if (!write && value_matters) unwritten(p, size);
+  if (!write) unwritten(p, size);
+}
+
+static inline bool local(const void* p) { return !state.now || (uintptr_t)p - (uintptr_t)state.now->stack < kStack; }
+
+void access(const void* p, size_t size, bool write) {
+  if (!local(p)) check(p, size, write);
 }
 
 void begin_launch_memory() {
@@ -204,8 +196,10 @@ void begin_launch_memory() {
 }
 
 void begin_block_memory() {
+  last_variable = {};
+  if (!shared_cells) shared_cells = new_cells(kMaxShared + 4096);
   if (++state.block_serial >> kSerialBits) {
-    if (shared_cells) madvise(shared_cells, ((kMaxShared + 4096) / 2 + 1) * sizeof(Cell), MADV_DONTNEED);
+    madvise(shared_cells, ((kMaxShared + 4096) / 2 + 1) * sizeof(Cell), MADV_DONTNEED);
     state.block_serial = 1;
   }
 }
@@ -231,13 +225,13 @@ static void aligned(const void* p, size_t size, const char* verb) {
 
 void read(void* to, const void* p, size_t size) {
   aligned(p, size, "reads");
-  access(p, size, false, true);
+  access(p, size, false);
   memcpy(to, p, size);
 }
 
 void write(void* p, const void* from, size_t size) {
   aligned(p, size, "writes");
-  access(p, size, true, true);
+  access(p, size, true);
   memcpy(p, from, size);
 }
 
@@ -247,8 +241,8 @@ void cp_async(void* to, const void* from, int bytes, bool exists) {
   aligned(to, bytes, "copies to");
   aligned(from, bytes, "copies from");
   if ((char*)to < state.shared || (char*)to >= state.shared + kMaxShared) fail("copies to %p, which is not shared memory", to);
-  if (exists) access(from, bytes, false, true);
-  access(to, bytes, true, true);
+  if (exists) access(from, bytes, false);
+  access(to, bytes, true);
   poison(to, bytes);
   state.now->copies.push_back({to, from, bytes, exists, state.now->groups});
 }
@@ -263,7 +257,7 @@ void cp_async_wait(int pending) {
       all[kept++] = c;
       continue;
     }
-    access(c.to, c.bytes, true, true);
+    access(c.to, c.bytes, true);
     if (c.exists) {
       memcpy(c.to, c.from, c.bytes);
     } else {
@@ -281,6 +275,30 @@ void atomic_min(unsigned long long* p, unsigned long long v) {
 }
 
 }  // namespace emu
+
+// The calls that g++ -fsanitize=thread puts before each access. The real ones belong to
+// a library that is not linked.
+static inline void hook(const void* p, size_t size, bool write) {
+  if (emu::local(p)) return;
+  if ((uintptr_t)p % size != 0) emu::aligned(p, size, write ? "writes" : "reads");
+  emu::check(p, size, write);
+}
+
+#define HOOKS(size)                                                                   \
+  extern "C" void __tsan_read##size(void* p) { hook(p, size, false); }                \
+  extern "C" void __tsan_write##size(void* p) { hook(p, size, true); }                \
+  extern "C" void __tsan_volatile_read##size(void* p) { hook(p, size, false); }       \
+  extern "C" void __tsan_volatile_write##size(void* p) { hook(p, size, true); }       \
+  extern "C" void __tsan_unaligned_read##size(void* p) { hook(p, size, false); }      \
+  extern "C" void __tsan_unaligned_write##size(void* p) { hook(p, size, true); }
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+extern "C" void __tsan_read_range(void* p, long size) { emu::access(p, (size_t)size, false); }
+extern "C" void __tsan_write_range(void* p, long size) { emu::access(p, (size_t)size, true); }
+extern "C" void __tsan_init() {}
 
 extern "C" void emu_alloc_range(void* base, size_t size) {
   emu::poison(base, size);

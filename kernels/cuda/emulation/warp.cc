@@ -39,7 +39,7 @@ void ldmatrix4(unsigned* r, const void* row, bool transposed, int line) {
   if ((const char*)row < state.shared || (const char*)row >= state.shared + kMaxShared) {
     fail("ldmatrix at line %d: the row at %p is not in shared memory", line, row);
   }
-  access(row, 16, false, true);
+  access(row, 16, false);
   Rows mine = {r, row, transposed};
   meet(line, &mine, [](void** lanes) {
     for (int l = 0; l < 32; l++) {

@@ -21,7 +21,7 @@ type Library struct {
 
 // kernel is struct emu_kernel of emu.h.
 type kernel struct {
-	name               *byte
+	_                  *byte // its name
 	params, maxThreads int32
 	sizes              *uint32
 }
