@@ -24,6 +24,8 @@ type Options struct {
 	Fast bool
 	// Sources is the folder of the kernels, "" for the project's own.
 	Sources string
+	// Flags are g++'s, such as "-DNAME".
+	Flags []string
 }
 
 // Root returns the folder kernels/cuda of the source tree this program was compiled from.
@@ -46,7 +48,7 @@ func Build(o Options) (string, error) {
 	if o.Sources == "" {
 		o.Sources = filepath.Join(Root(), "src")
 	}
-	key, err := digest(o.Fast, emulation, o.Sources)
+	key, err := digest(fmt.Sprint(o.Fast, o.Flags), emulation, o.Sources)
 	if err != nil {
 		return "", err
 	}
@@ -67,6 +69,7 @@ func Build(o Options) (string, error) {
 	if o.Fast {
 		args = append(args, "--fast")
 	}
+	args = append(args, o.Flags...)
 	cmd := exec.Command("bash", args...)
 	cmd.Env = append(os.Environ(), "PIPETRAIN_KERNEL_SOURCES="+o.Sources)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -82,9 +85,9 @@ func Build(o Options) (string, error) {
 }
 
 // digest names a state of the sources.
-func digest(fast bool, folders ...string) (string, error) {
+func digest(options string, folders ...string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, fast)
+	fmt.Fprintln(h, options)
 	for _, folder := range folders {
 		entries, err := os.ReadDir(folder)
 		if err != nil {

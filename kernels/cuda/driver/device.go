@@ -1,0 +1,85 @@
+package driver
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Device is one GPU, by its number in this process (CUDA_VISIBLE_DEVICES counts).
+type Device struct {
+	l      *Library
+	handle int32
+}
+
+// Attribute is a CUdevice_attribute.
+type Attribute int32
+
+// The attributes in use; the numbers are cuda.h's.
+const (
+	MaxThreadsPerBlock          Attribute = 1
+	WarpSize                    Attribute = 10
+	MultiprocessorCount         Attribute = 16
+	ClockRateKHz                Attribute = 13
+	ComputeMode                 Attribute = 20
+	PCIBus                      Attribute = 33
+	PCIDevice                   Attribute = 34
+	MemoryClockKHz              Attribute = 36
+	MemoryBusBits               Attribute = 37
+	L2Bytes                     Attribute = 38
+	UnifiedAddressing           Attribute = 41
+	PCIDomain                   Attribute = 50
+	CapabilityMajor             Attribute = 75
+	CapabilityMinor             Attribute = 76
+	MaxSharedPerBlockOptin      Attribute = 97
+	ComputeModeDefault                    = 0
+	ComputeModeProhibited                 = 2
+	ComputeModeExclusiveProcess           = 3
+)
+
+// DeviceCount returns how many GPUs the process sees.
+func (l *Library) DeviceCount() (int, error) {
+	var n int32
+	err := l.check("cuDeviceGetCount", syscall(l.fn.deviceGetCount, uintptr(unsafe.Pointer(&n))))
+	return int(n), err
+}
+
+// Device returns the i-th GPU.
+func (l *Library) Device(i int) (Device, error) {
+	d := Device{l: l}
+	var h int32
+	err := l.check("cuDeviceGet", syscall(l.fn.deviceGet, uintptr(unsafe.Pointer(&h)), uintptr(i)))
+	d.handle = h
+	return d, err
+}
+
+// Name returns the card's name, "NVIDIA H200".
+func (d Device) Name() (string, error) {
+	b := make([]byte, 256)
+	err := d.l.check("cuDeviceGetName", syscall(d.l.fn.deviceGetName, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(d.handle)))
+	n := 0
+	for n < len(b) && b[n] != 0 {
+		n++
+	}
+	return string(b[:n]), err
+}
+
+// UUID returns the card's own number as nvidia-smi writes it, "GPU-…".
+func (d Device) UUID() (string, error) {
+	var b [16]byte
+	err := d.l.check("cuDeviceGetUuid", syscall(d.l.fn.deviceGetUUID, uintptr(unsafe.Pointer(&b[0])), uintptr(d.handle)))
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), err
+}
+
+// Attribute returns one attribute.
+func (d Device) Attribute(a Attribute) (int, error) {
+	var v int32
+	err := d.l.check("cuDeviceGetAttribute", syscall(d.l.fn.deviceGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(d.handle)))
+	return int(v), err
+}
+
+// TotalMem returns the card's memory in bytes.
+func (d Device) TotalMem() (int64, error) {
+	var n uint64
+	err := d.l.check("cuDeviceTotalMem_v2", syscall(d.l.fn.deviceTotalMem, uintptr(unsafe.Pointer(&n)), uintptr(d.handle)))
+	return int64(n), err
+}
