@@ -36,8 +36,8 @@ part_staticcheck() {
   go run "$tool" ./...
 }
 
-# The committed PTX of the CUDA kernels is that of their sources.
-part_ptx() { scripts/ptx.sh check; }
+# The committed PTX of the CUDA kernels is that of their sources, and assembles where there is an assembler.
+part_ptx() { scripts/ptx.sh check && scripts/ptxas-check.sh; }
 
 part_build() { go build -buildvcs=false ./... && make --no-print-directory build; }
 

@@ -4,8 +4,8 @@
 # each kernel. ptxas comes with NVIDIA's toolkit or its Python package
 # nvidia-cuda-nvcc-cu12; where neither is there, this says so and ends well.
 #
-#   scripts/ptxas-check.sh            all targets, one line a kernel for the first
-#   scripts/ptxas-check.sh --table    the same as a table for docs/cuda-kernels.md
+#   scripts/ptxas-check.sh            one line in the end
+#   scripts/ptxas-check.sh --table    registers and shared memory of each kernel, for docs/cuda-kernels.md
 #   PTXAS=/path/to/ptxas scripts/ptxas-check.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,6 +49,5 @@ if [ "${1:-}" = --table ]; then
     END { put() }'
   exit 0
 fi
-awk -v first="${targets[0]}" '$1 == first { printf "%-36s %4d registers %6d bytes shared\n", $2, $3, $4 }' "$out/all"
 awk '$5 > 0 { print "spills: " $1, $2 ": " $5 " bytes" }' "$out/all"
 echo "ptxas: $(awk '{ print $2 }' "$out/all" | sort -u | wc -l) kernels assembled for ${targets[*]}"
