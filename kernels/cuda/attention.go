@@ -60,7 +60,9 @@ func attention(op string, t kernels.DType, s kernels.Attention) attentionBuild {
 }
 
 // AttentionWork returns the f32 elements of scratch that the calls below need.
-func (d *Device) AttentionWork(s kernels.Attention) int64 { return area(s.Rows(), s.Heads) }
+func (d *Device) AttentionWork(s kernels.Attention, _ kernels.DType) int64 {
+	return area(s.Rows(), s.Heads)
+}
 
 func scoreScale(s kernels.Attention) float32 { return float32(1 / math.Sqrt(float64(s.HeadDim))) }
 

@@ -11,15 +11,51 @@ import (
 // Add computes dst = a + b; dst may be a or b.
 func (d *Device) Add(dst, a, b kernels.Buffer) {
 	const op = "Add"
-	t := float(op, "dst", dst)
-	if a.Len != dst.Len || b.Len != dst.Len {
-		panic("cuda: Add: the buffers differ in length")
+	t, n := float(op, "dst", dst), dst.Len
+	d.args.Reset().Addr(dst.Addr).Addr(exactly(op, "a", a, t, n)).Addr(exactly(op, "b", b, t, n)).Long(n)
+	d.each(op, "add", t, n, packOf(t))
+}
+
+// GELUForward computes y = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))).
+func (d *Device) GELUForward(y, x kernels.Buffer) {
+	const op = "GELUForward"
+	t, n := float(op, "x", x), x.Len
+	d.args.Reset().Addr(exactly(op, "y", y, t, n)).Addr(x.Addr).Long(n)
+	d.each(op, "gelu_forward", t, n, packOf(t))
+}
+
+// GELUBackward writes dx = dy · (that function's derivative at x). dx may be x itself.
+func (d *Device) GELUBackward(dx, dy, x kernels.Buffer) {
+	const op = "GELUBackward"
+	t, n := float(op, "x", x), x.Len
+	d.args.Reset().Addr(exactly(op, "dx", dx, t, n)).Addr(exactly(op, "dy", dy, t, n)).Addr(x.Addr).Long(n)
+	d.each(op, "gelu_backward", t, n, packOf(t))
+}
+
+// Convert writes src's values as dst's type: F32 to BF16, or BF16 to F32.
+func (d *Device) Convert(dst, src kernels.Buffer) {
+	const op = "Convert"
+	name, to := "convert_bf16", kernels.F32
+	if float(op, "src", src) == kernels.F32 {
+		name, to = "convert_f32", kernels.BF16
 	}
-	if dst.Empty() {
-		return
+	d.args.Reset().Addr(exactly(op, "dst", dst, to, src.Len)).Addr(src.Addr).Long(src.Len)
+	d.each(op, name, to, src.Len, 8)
+}
+
+// exactly is want for a buffer of that length.
+func exactly(op, name string, b kernels.Buffer, t kernels.DType, n int64) uintptr {
+	if b.Len != n {
+		panic(fmt.Sprintf("cuda: %s: %s has %d elements, want %d", op, name, b.Len, n))
 	}
-	d.args.Reset().Addr(want(op, "dst", dst, t, dst.Len)).Addr(want(op, "a", a, t, dst.Len)).Addr(want(op, "b", b, t, dst.Len)).Long(dst.Len)
-	d.perform(op, func() error { return d.launch("add", t, d.flat(dst.Len, packOf(t))) })
+	return want(op, name, b, t, n)
+}
+
+// each launches a kernel over n elements, of which a thread takes pack at a time.
+func (d *Device) each(op, name string, t kernels.DType, n int64, pack int) {
+	if n > 0 {
+		d.perform(op, func() error { return d.launch(name, t, d.flat(n, pack)) })
+	}
 }
 
 // maxParts is how many blocks share a sum at most.
@@ -51,43 +87,39 @@ func (d *Device) sum(op, name string, out, x kernels.Buffer) {
 
 // StepAdamW updates w, m, v from the gradient g (arXiv 1711.05101, algorithm 2,
 // with decay scaled by the learning rate as PyTorch does).
-func (d *Device) StepAdamW(w, g, m, v kernels.Buffer, p kernels.AdamW) {
+func (d *Device) StepAdamW(w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 	const op = "StepAdamW"
 	n := w.Len
-	if g.Len != n || m.Len != n || v.Len != n {
-		panic("cuda: StepAdamW: the buffers differ in length")
-	}
 	if p.Step < 1 {
 		panic(fmt.Sprintf("cuda: StepAdamW: step %d: steps count from 1", p.Step))
 	}
 	b1, b2, t := float64(p.Beta1), float64(p.Beta2), float64(p.Step)
-	d.args.Reset().Addr(f32(op, "w", w, n)).Addr(f32(op, "g", g, n)).Addr(f32(op, "m", m, n)).Addr(f32(op, "v", v, n)).
-		Addr(0).Long(n).Float(p.Beta1).Float(float32(1 - b1)).Float(p.Beta2).Float(float32(1 - b2)).Float(p.GradScale).
+	d.args.Reset().Addr(f32(op, "w", w, n)).Addr(exactly(op, "g", g, kernels.F32, n)).Addr(exactly(op, "m", m, kernels.F32, n)).Addr(exactly(op, "v", v, kernels.F32, n)).
+		Addr(rounded(op, low, n)).Long(n).Float(p.Beta1).Float(float32(1 - b1)).Float(p.Beta2).Float(float32(1 - b2)).Float(p.GradScale).
 		Float(float32(float64(p.LR) / (1 - math.Pow(b1, t)))).Float(float32(1 / math.Sqrt(1-math.Pow(b2, t)))).
 		Float(p.Eps).Float(float32(1 - float64(p.LR)*float64(p.WeightDecay)))
-	d.step(op, "adamw", n)
+	d.each(op, "adamw", kernels.U8, n, 4)
 }
 
 // StepSGD updates w and the momentum buffer b, which is empty when momentum is 0.
-func (d *Device) StepSGD(w, g, b kernels.Buffer, p kernels.SGD) {
+func (d *Device) StepSGD(w, g, b, low kernels.Buffer, p kernels.SGD) {
 	const op = "StepSGD"
 	n := w.Len
-	if g.Len != n || (b.Len != n && (p.Momentum != 0 || !b.Empty())) {
-		panic("cuda: StepSGD: the buffers differ in length")
-	}
 	pb := uintptr(0)
 	if p.Momentum != 0 {
-		pb = f32(op, "b", b, n)
+		pb = exactly(op, "b", b, kernels.F32, n)
 	}
-	d.args.Reset().Addr(f32(op, "w", w, n)).Addr(f32(op, "g", g, n)).Addr(pb).Addr(0).Long(n).
+	d.args.Reset().Addr(f32(op, "w", w, n)).Addr(exactly(op, "g", g, kernels.F32, n)).Addr(pb).Addr(rounded(op, low, n)).Long(n).
 		Float(p.LR).Float(p.Momentum).Float(p.WeightDecay).Float(p.GradScale)
-	d.step(op, "sgd", n)
+	d.each(op, "sgd", kernels.U8, n, 4)
 }
 
-func (d *Device) step(op, name string, n int64) {
-	if n > 0 {
-		d.perform(op, func() error { return d.launch(name, kernels.U8, d.flat(n, 4)) })
+// rounded returns where an update writes the new weights as bf16, 0 for nowhere.
+func rounded(op string, low kernels.Buffer, n int64) uintptr {
+	if low.Empty() {
+		return 0
 	}
+	return exactly(op, "low", low, kernels.BF16, n)
 }
 
 func bytesOf(v []float32) []byte {

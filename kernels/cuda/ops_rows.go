@@ -1,11 +1,6 @@
 package cuda
 
-import (
-	"math"
-
-	"github.com/pipetrain/pipetrain/kernels"
-	"github.com/pipetrain/pipetrain/kernels/cuda/driver"
-)
+import "github.com/pipetrain/pipetrain/kernels"
 
 // RMSNormForward computes y = x · rstd · gamma.
 func (d *Device) RMSNormForward(y, rstd, x, gamma kernels.Buffer, rows, dim int, eps float32) {
@@ -32,6 +27,36 @@ func (d *Device) RMSNormBackwardWeight(dgamma, dy, x, rstd kernels.Buffer, rows,
 	d.args.Reset().Addr(f32(op, "dgamma", dgamma, int64(dim))).Addr(want(op, "dy", dy, t, n)).Addr(want(op, "x", x, t, n)).
 		Addr(f32(op, "rstd", rstd, int64(rows))).Int(rows).Int(dim)
 	d.columns(op, "rmsnorm_backward_weight", t, rows, dim)
+}
+
+// LayerNormForward computes y = (x − mean)·rstd·gamma + beta per row.
+func (d *Device) LayerNormForward(y, mean, rstd, x, gamma, beta kernels.Buffer, rows, dim int, eps float32) {
+	const op = "LayerNormForward"
+	t, n := float(op, "x", x), area(rows, dim)
+	d.args.Reset().Addr(want(op, "y", y, t, n)).Addr(f32(op, "mean", mean, int64(rows))).Addr(f32(op, "rstd", rstd, int64(rows))).
+		Addr(want(op, "x", x, t, n)).Addr(want(op, "gamma", gamma, t, int64(dim))).Addr(want(op, "beta", beta, t, int64(dim))).Int(dim).Float(eps)
+	d.rows(op, "layernorm_forward", t, rows, dim, 1024)
+}
+
+// LayerNormBackwardInput computes dx (+)= rstd·(g − mean(g) − n·mean(g·n)) with
+// n = (x−mean)·rstd and g = gamma·dy.
+func (d *Device) LayerNormBackwardInput(dx, dy, x, mean, rstd, gamma kernels.Buffer, rows, dim int, accumulate bool) {
+	const op = "LayerNormBackwardInput"
+	t, n := float(op, "x", x), area(rows, dim)
+	d.args.Reset().Addr(want(op, "dx", dx, t, n)).Addr(want(op, "dy", dy, t, n)).Addr(want(op, "x", x, t, n)).
+		Addr(f32(op, "mean", mean, int64(rows))).Addr(f32(op, "rstd", rstd, int64(rows))).
+		Addr(want(op, "gamma", gamma, t, int64(dim))).Int(dim).Int(flag(accumulate))
+	d.rows(op, "layernorm_backward_input", t, rows, dim, 1024)
+}
+
+// LayerNormBackwardWeight adds Σ_rows dy·(x−mean)·rstd to dgamma and Σ_rows dy to dbeta.
+func (d *Device) LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd kernels.Buffer, rows, dim int) {
+	const op = "LayerNormBackwardWeight"
+	t, n := float(op, "x", x), area(rows, dim)
+	d.args.Reset().Addr(f32(op, "dgamma", dgamma, int64(dim))).Addr(f32(op, "dbeta", dbeta, int64(dim))).
+		Addr(want(op, "dy", dy, t, n)).Addr(want(op, "x", x, t, n)).
+		Addr(f32(op, "mean", mean, int64(rows))).Addr(f32(op, "rstd", rstd, int64(rows))).Int(rows).Int(dim)
+	d.columns(op, "layernorm_backward_weight", t, rows, dim)
 }
 
 // rows launches a block for each row of n elements.
@@ -117,64 +142,4 @@ func tableRows(op string, table kernels.Buffer, dim int) int {
 		panic("cuda: " + op + ": dim must be at least 1")
 	}
 	return int(table.Len) / dim
-}
-
-// rotaryKey names a table of angles; sequences of any length up to seq use it.
-type rotaryKey struct {
-	seq, half int
-	theta     float32
-}
-
-// Rotary turns the first `heads` heads of each row of x by the row's position.
-func (d *Device) Rotary(x kernels.Buffer, rows, seq, heads, headDim, ld int, theta float32, inverse bool) {
-	const op = "Rotary"
-	t := float(op, "x", x)
-	if seq < 1 || headDim%2 != 0 || ld < heads*headDim {
-		panic("cuda: Rotary: seq below 1, an odd headDim, or a stride below the heads")
-	}
-	if rows == 0 || heads == 0 || headDim == 0 {
-		return
-	}
-	px := want(op, "x", x, t, area(rows-1, ld)+area(heads, headDim))
-	d.perform(op, func() error {
-		half := headDim / 2
-		table, err := d.angles(rotaryKey{seq, half, theta})
-		if err != nil {
-			return err
-		}
-		sign := float32(1)
-		if inverse {
-			sign = -1
-		}
-		d.args.Reset().Addr(px).Addr(uintptr(table)).Addr(uintptr(table) + uintptr(4*seq*half)).Int(seq).Int(heads).Int(half).Long(int64(ld)).Float(sign)
-		return d.launch("rotary", t, grid{x: rows, threads: rowThreads(heads*half, 1, 256)})
-	})
-}
-
-// angles returns a table of cosines, then sines, made in f64 the first time. It is made on
-// a stream of its own and waited for, so that it may come within a recording.
-func (d *Device) angles(k rotaryKey) (driver.Addr, error) {
-	if p, ok := d.rotary[k]; ok {
-		return p, nil
-	}
-	n := k.seq * k.half
-	b := make([]float32, 2*n)
-	for p := range k.seq {
-		for j := range k.half {
-			a := float64(p) * math.Pow(float64(k.theta), -float64(j)/float64(k.half))
-			b[p*k.half+j], b[n+p*k.half+j] = float32(math.Cos(a)), float32(math.Sin(a))
-		}
-	}
-	p, err := d.memory.own(d.ctx, int64(8*n))
-	if err != nil {
-		return 0, err
-	}
-	if err := d.staging.in(d.up, p, bytesOf(b)); err != nil {
-		return 0, err
-	}
-	if err := d.up.Synchronize(); err != nil {
-		return 0, err
-	}
-	d.rotary[k] = p
-	return p, nil
 }

@@ -322,7 +322,9 @@ CUDA_API int cuGraphLaunch(void* exec, void* stream) {
   return kSuccess;
 }
 
-// For the stand-in of cublasLt: work of another library, in a stream.
+// For the stand-in of cublasLt: whether a context is current, and work of another library in a stream.
+CUDA_API int emu_ready() { return ready(); }
+
 CUDA_API int emu_submit(void* stream, int (*run)(void*), void* arg, void (*release)(void*)) {
   std::shared_ptr<void> held(arg, release);
   return submit(stream, [run, held] { return run(held.get()); });
