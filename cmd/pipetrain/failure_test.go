@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -53,62 +52,6 @@ func started(t testing.TB, dir string, steps int) {
 		b, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
 		return err == nil && strings.Count(string(b), "\n") >= steps
 	})
-}
-
-// A killed rank ends the whole job at once, under every launcher: exit record
-// and message name it, nothing is left, the checkpoints before are whole.
-func TestKilledRank(t *testing.T) {
-	job := writeJob(t, slowJob)
-	launch := map[string]func(t testing.TB) []string{
-		"local": func(testing.TB) []string { return []string{pipetrainPath} },
-	}
-	for family := range mpiruns {
-		launch[family] = func(t testing.TB) []string { return mpirun(t, family, 4) }
-	}
-	for name, command := range launch {
-		t.Run(name, func(t *testing.T) {
-			r := rand.New(rand.NewSource(1))
-			for i := range 2 {
-				before := sharedMemory(t)
-				out := filepath.Join(t.TempDir(), "run")
-				p := begin(t, append(command(t), "--quiet", "--out", out, job)...)
-				started(t, out, 6)
-				time.Sleep(time.Duration(r.Intn(100)) * time.Millisecond)
-				victims := processes(t, false)
-				if len(victims) != 4 {
-					t.Fatalf("%d ranks are running", len(victims))
-				}
-				victim := victims[r.Intn(4)]
-				if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
-				killed := time.Now()
-				e := p.wait()
-				if e.code == 0 {
-					t.Fatalf("the job succeeded: %v", e)
-				}
-				// Open MPI's mpirun takes up to 5 s of its own to clean up.
-				if took := time.Since(killed); name == "local" && took > 5*time.Second || took > 15*time.Second {
-					t.Errorf("the job outlived its rank by %v", took)
-				}
-				nothingLeft(t, before)
-				rec, err := exitcode.Read(out)
-				if name == "local" {
-					if e.code != int(exitcode.RankLost) || !strings.Contains(e.stderr, "SIGKILL") || !strings.Contains(e.stderr, strconv.Itoa(victim)) {
-						t.Errorf("rank %d killed: %v", victim, e)
-					}
-					if err != nil || rec.Code != exitcode.RankLost || rec.PID != victim || rec.Signal != "SIGKILL" {
-						t.Errorf("exit record %+v, %v; killed was %d", rec, err, victim)
-					}
-				}
-				if c, skipped, err := checkpoint.Open(filepath.Join(out, "checkpoints"), checkpoint.Want{}); err != nil || c.Manifest.Step < 5 {
-					t.Errorf("round %d: no checkpoint to go on from: %v, skipped %v", i, err, skipped)
-				} else {
-					c.Close()
-				}
-			}
-		})
-	}
 }
 
 // Ctrl-C ends a run in every phase with a documented code and nothing left.

@@ -14,12 +14,19 @@ import (
 
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/launcher"
 )
 
 // version is set by the build (-ldflags -X main.version=…).
 var version = "dev"
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == launcher.GuardCommand {
+		if err := launcher.BeGuard(os.Stdin); err != nil {
+			os.Exit(int(exitcode.Unexpected))
+		}
+		return
+	}
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 

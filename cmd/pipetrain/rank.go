@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/collectives/mpi"
 	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
@@ -39,6 +41,7 @@ type process struct {
 	folder    *record.Folder
 	log       zerolog.Logger
 	step      int
+	guard     atomic.Pointer[launcher.Guard] // nil under the embedded launcher, and on all ranks of a host but one
 }
 
 // beRank is a rank's whole life.
@@ -51,8 +54,9 @@ func beRank(ctx context.Context, o runOptions, spec *jobs.Spec, world launcher.W
 	asked := make(chan os.Signal, 4)
 	signal.Notify(asked, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1, syscall.SIGUSR2)
 	go func() {
-		for range asked {
+		for s := range asked {
 			p.stop.Store(true)
+			p.guard.Load().Asked(s)
 		}
 	}()
 	ctx, cancel := child.Context(ctx)
@@ -140,10 +144,7 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 	if p.folder != nil {
 		return nil
 	}
-	var say struct {
-		Path, Err string
-		Resume    bool // decided by rank 0 for all
-	}
+	say := introduction{Place: launcher.PlaceKey(), PID: os.Getpid()}
 	if world.Rank() == 0 {
 		f, err := openFolder(&p.o, p.spec)
 		if err == nil {
@@ -158,13 +159,24 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 			say.Path, say.Resume = f.Path, p.o.resume
 		}
 	}
-	b, _ := json.Marshal(say) // texts and a truth value: cannot fail
-	b, err := broadcast(ctx, world, b)
+	b, _ := json.Marshal(say) // texts and numbers: cannot fail
+	all, err := world.AllGather(ctx, b)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, &say); err != nil {
-		return err
+	var here []launcher.Guarded // the ranks of this host
+	place := say.Place
+	for i, b := range all {
+		var other introduction
+		if err := json.Unmarshal(b, &other); err != nil {
+			return err
+		}
+		if i == 0 {
+			say = other
+		}
+		if other.Place == place {
+			here = append(here, launcher.Guarded{Rank: i, PID: other.PID})
+		}
 	}
 	if say.Err != "" {
 		return exitcode.With(exitcode.Environment, errors.New(say.Err))
@@ -178,19 +190,37 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 			return err
 		}
 	}
-	return p.openLog()
+	if err := p.openLog(); err != nil {
+		return err
+	}
+	if here[0].Rank == world.Rank() {
+		go p.startGuard(here)
+	}
+	return nil
 }
 
-// broadcast sends rank 0's bytes, of any length, to all.
-func broadcast(ctx context.Context, c *collectives.Comm, b []byte) ([]byte, error) {
-	if c.Rank() != 0 {
-		b = nil
+// introduction is what the ranks of a foreign launcher tell each other first.
+type introduction struct {
+	Place string // see launcher.PlaceKey
+	PID   int
+	// Of rank 0: the run folder, or why there is none, and whether to resume in it.
+	Path, Err string
+	Resume    bool
+}
+
+// startGuard has the ranks of this host watched; beside the start, which need not wait for it.
+func (p *process) startGuard(ranks []launcher.Guarded) {
+	var g *launcher.Guard
+	self, err := os.Executable()
+	dir, err2 := filepath.Abs(p.folder.Path)
+	if err = errors.Join(err, err2); err == nil {
+		g, err = launcher.StartGuard(self, os.Environ(), launcher.GuardConfig{RunDir: dir, Launcher: p.world.Launcher, Ranks: ranks})
 	}
-	all, err := c.AllGather(ctx, b)
 	if err != nil {
-		return nil, err
+		p.log.Warn().Err(err).Msg("nobody watches over this host's ranks: a killed one may leave no exit record")
+		return
 	}
-	return all[0], nil
+	p.guard.Store(g)
 }
 
 func (p *process) writeEnvironment(ctx context.Context, world *collectives.Comm) error {
@@ -242,6 +272,7 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 		OnStep: func(s rank.StepInfo) error {
 			p.step = s.Step
 			p.child.Step(int64(s.Step))
+			p.guard.Load().Step(int64(s.Step))
 			return out.step(s)
 		},
 	})
@@ -293,6 +324,12 @@ func (p *process) end(err error) error {
 	return err
 }
 
+// fromPeers says whether err may be the echo of another rank's end.
+func fromPeers(err error) bool {
+	lost, call := (*collectives.ErrPeerLost)(nil), (*mpi.Error)(nil)
+	return errors.As(err, &lost) || errors.As(err, &call)
+}
+
 // endForeign ends a rank under a launcher that is not ours: the first to fail
 // writes the record and says why, and takes the world with it.
 func (p *process) endForeign(err error) error {
@@ -310,6 +347,10 @@ func (p *process) endForeign(err error) error {
 	first := true
 	if p.folder != nil {
 		r.Rank, r.Reason = p.world.Rank, err.Error()
+		if fromPeers(err) {
+			// The failure may be another rank's, whose guard or own word comes first.
+			time.Sleep(time.Second)
+		}
 		if won, werr := exitcode.WriteFirst(p.folder.Path, r); werr == nil {
 			first = won
 		}

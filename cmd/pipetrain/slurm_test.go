@@ -23,6 +23,7 @@ func TestSlurm(t *testing.T) {
 	t.Run("parts", func(t *testing.T) {
 		for name, part := range map[string]func(*testing.T, string){
 			"launchers": slurmLaunchers,
+			"kills":     slurmKills,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
