@@ -20,23 +20,28 @@ flags=(-std=c++17 -O2 -g1 -fPIC -fvisibility=hidden -fno-strict-aliasing -ffp-co
 # fmaf is an instruction of every processor of the last ten years, else a slow function.
 if grep -qw fma /proc/cpuinfo 2>/dev/null; then flags+=(-mfma); fi
 
-compile() { # source, object, options
+failed=0
+most=$(nproc 2>/dev/null || echo 2)
+running=0
+compile() { # source, object, options: in the background, as many at once as there are processors
   local source=$1 object=$2
   shift 2
-  g++ "${flags[@]}" "$@" -c -o "$object" "$source"
+  if [ "$running" -ge "$most" ]; then
+    wait -n || failed=1
+    running=$((running - 1))
+  fi
+  g++ "${flags[@]}" "$@" -c -o "$object" "$source" &
+  running=$((running + 1))
 }
 
-jobs=()
-for f in "$here"/*.cc; do
-  compile "$f" "$out/$(basename "${f%.cc}").o" &
-  jobs+=($!)
-done
 sources=${PIPETRAIN_KERNEL_SOURCES:-$here/../src}
 for f in "$sources"/*.cu; do
-  compile "$f" "$out/kernel_$(basename "${f%.cu}").o" -x c++ -DPIPETRAIN_EMULATION -I"$here" ${checks[@]+"${checks[@]}"} &
-  jobs+=($!)
+  compile "$f" "$out/kernel_$(basename "${f%.cu}").o" -x c++ -DPIPETRAIN_EMULATION -I"$here" ${checks[@]+"${checks[@]}"}
 done
-failed=0
-for j in "${jobs[@]}"; do wait "$j" || failed=1; done
+for f in "$here"/*.cc; do compile "$f" "$out/$(basename "${f%.cc}").o"; done
+while [ "$running" -gt 0 ]; do
+  wait -n || failed=1
+  running=$((running - 1))
+done
 [ $failed = 0 ] || exit 1
 g++ -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,--no-undefined -o "$out/libcuda.so.1" "$out"/*.o -pthread
