@@ -42,7 +42,7 @@ func rank(mode string) error {
 		return err
 	}
 	ready := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	switch mode {
 	case "suite", "cut":
@@ -50,7 +50,7 @@ func rank(mode string) error {
 		if tr.Size() == 2 && mode == "suite" {
 			maxBytes = 64 << 20
 		}
-		err = transporttest.RunRank(tr, transporttest.Options{MaxBytes: maxBytes, Only: os.Getenv("MPITEST_ONLY")})
+		err = transporttest.RunRank(tr, transporttest.Options{MaxBytes: maxBytes, Timeout: 2 * time.Minute, Only: os.Getenv("MPITEST_ONLY")})
 	case "soak":
 		err = soak(ctx, tr)
 	case "bench", "bench without poller":
@@ -113,7 +113,7 @@ func (l launcher) startProgram(t testing.TB, n int, program string, env []string
 	c := exec.Command(l.path, append(append([]string{"-n", fmt.Sprint(n)}, l.args...), program)...)
 	c.Env = append(env, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_btl_base_warn_component_unused=0")
 	c.WaitDelay = 2 * time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	return transporttest.Processes(ctx, []*exec.Cmd{c})[0]
 }
