@@ -15,11 +15,11 @@ func (d *Device) Convert(dst, src kernels.Buffer) {
 	}
 	if src.Type == kernels.BF16 {
 		vd, vs := f32(op, "dst", dst, n), bf16(op, "src", src, n)
-		d.split(n, 16384, func(i, j int) { widenGo(vd[i:j], vs[i:j]) })
+		d.split(n, 16384, func(_ *workerScratch, i, j int) { d.vec.widen(vd[i:j], vs[i:j]) })
 		return
 	}
 	vd, vs := bf16(op, "dst", dst, n), f32(op, "src", src, n)
-	d.split(n, 16384, func(i, j int) { narrowGo(vd[i:j], vs[i:j]) })
+	d.split(n, 16384, func(_ *workerScratch, i, j int) { d.vec.narrow(vd[i:j], vs[i:j]) })
 }
 
 // widenGo writes bf16 numbers as f32, which is exact.

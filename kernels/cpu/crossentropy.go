@@ -10,13 +10,13 @@ import (
 func (d *Device) CrossEntropyForward(loss, lse, logits, targets kernels.Buffer, rows, vocab int) {
 	const op = "CrossEntropyForward"
 	vl, ve := f32(op, "loss", loss, rows), f32(op, "lse", lse, rows)
-	vx, vt := f32(op, "logits", logits, rows*vocab), i32(op, "targets", targets, rows)
+	vx, vt := actsOf(op, rows*vocab, "logits", logits), i32(op, "targets", targets, rows)
 	if !d.idsInside(op, vt, vocab) {
 		return
 	}
-	d.splitRows(rows, vocab, func(from, to int) {
+	d.splitRows(rows, vocab, func(w *workerScratch, from, to int) {
 		for i := from; i < to; i++ {
-			x := vx[i*vocab : (i+1)*vocab]
+			x := vx.read(d, w.row(0, vocab), i*vocab, (i+1)*vocab)
 			m := d.vec.max(x)
 			e := logSum(m, d.vec.sumExp(x, m))
 			ve[i] = float32(e)
@@ -29,16 +29,17 @@ func (d *Device) CrossEntropyForward(loss, lse, logits, targets kernels.Buffer, 
 // dlogits may be logits itself.
 func (d *Device) CrossEntropyBackward(dlogits, logits, lse, targets kernels.Buffer, rows, vocab int, scale float32) {
 	const op = "CrossEntropyBackward"
-	vd, ve := f32(op, "dlogits", dlogits, rows*vocab), f32(op, "lse", lse, rows)
-	vx, vt := f32(op, "logits", logits, rows*vocab), i32(op, "targets", targets, rows)
+	vd, ve := actsOf(op, rows*vocab, "dlogits", dlogits), f32(op, "lse", lse, rows)
+	vx, vt := like(op, rows*vocab, "logits", logits, dlogits), i32(op, "targets", targets, rows)
 	if !d.idsInside(op, vt, vocab) {
 		return
 	}
-	d.splitRows(rows, vocab, func(from, to int) {
+	d.splitRows(rows, vocab, func(w *workerScratch, from, to int) {
 		for i := from; i < to; i++ {
-			o := vd[i*vocab : (i+1)*vocab]
-			d.vec.expScale(o, vx[i*vocab:(i+1)*vocab], ve[i], scale)
+			o := vd.room(w.row(1, vocab), i*vocab, (i+1)*vocab)
+			d.vec.expScale(o, vx.read(d, w.row(0, vocab), i*vocab, (i+1)*vocab), ve[i], scale)
 			o[vt[i]] -= scale
+			vd.put(d, o, i*vocab)
 		}
 	})
 }

@@ -9,8 +9,14 @@ func (d *Device) Add(dst, a, b kernels.Buffer) {
 	if a.Len != dst.Len || b.Len != dst.Len {
 		panic("cpu: Add: the three buffers differ in length")
 	}
-	vd, va, vb := f32(op, "dst", dst, n), f32(op, "a", a, n), f32(op, "b", b, n)
-	d.split(n, 16384, func(i, j int) { d.vec.add(vd[i:j], va[i:j], vb[i:j]) })
+	vd, va, vb := actsOf(op, n, "dst", dst), like(op, n, "a", a, dst), like(op, n, "b", b, dst)
+	d.split(n, 16384, func(w *workerScratch, from, to int) {
+		vd.flat(from, to, func(i, j int) {
+			v := vd.room(w.row(0, lowBlock), i, j)
+			d.vec.add(v, va.read(d, w.row(1, lowBlock), i, j), vb.read(d, w.row(2, lowBlock), i, j))
+			vd.put(d, v, i)
+		})
+	})
 }
 
 // sumChunk is the length whose partial sum is formed by itself; the partial sums
@@ -31,7 +37,7 @@ func (d *Device) reduce(op string, out, x kernels.Buffer, partial func([]float32
 		d.work[0].partial = make([]float64, chunks)
 	}
 	p := d.work[0].partial[:chunks]
-	d.split(chunks, 4, func(from, to int) {
+	d.split(chunks, 4, func(_ *workerScratch, from, to int) {
 		for c := from; c < to; c++ {
 			p[c] = partial(vx[c*sumChunk : min(n, (c+1)*sumChunk)])
 		}

@@ -5,17 +5,22 @@ import "github.com/pipetrain/pipetrain/kernels"
 // EmbeddingForward gathers y[i] = table[ids[i]].
 func (d *Device) EmbeddingForward(y, table, ids kernels.Buffer, rows, dim int) {
 	const op = "EmbeddingForward"
-	vy, vi := f32(op, "y", y, rows*dim), i32(op, "ids", ids, rows)
+	vy, vi := actsOf(op, rows*dim, "y", y), i32(op, "ids", ids, rows)
 	n := vocabOf(op, table, dim)
-	vt := f32(op, "table", table, n*dim)
+	vt := like(op, n*dim, "table", table, y)
 	if !d.idsInside(op, vi, n) {
-		clear(vy)
+		clear(vy.full)
+		clear(vy.low)
 		return
 	}
-	d.splitRows(rows, dim, func(from, to int) {
+	d.splitRows(rows, dim, func(_ *workerScratch, from, to int) {
 		for i := from; i < to; i++ {
 			id := int(vi[i])
-			copy(vy[i*dim:(i+1)*dim], vt[id*dim:(id+1)*dim])
+			if vy.low != nil {
+				copy(vy.low[i*dim:(i+1)*dim], vt.low[id*dim:(id+1)*dim])
+			} else {
+				copy(vy.full[i*dim:(i+1)*dim], vt.full[id*dim:(id+1)*dim])
+			}
 		}
 	})
 }
@@ -23,17 +28,17 @@ func (d *Device) EmbeddingForward(y, table, ids kernels.Buffer, rows, dim int) {
 // EmbeddingBackwardWeight scatters dtable[ids[i]] += dy[i], in order of i.
 func (d *Device) EmbeddingBackwardWeight(dtable, ids, dy kernels.Buffer, rows, dim int) {
 	const op = "EmbeddingBackwardWeight"
-	vd, vi := f32(op, "dy", dy, rows*dim), i32(op, "ids", ids, rows)
+	vd, vi := actsOf(op, rows*dim, "dy", dy), i32(op, "ids", ids, rows)
 	n := vocabOf(op, dtable, dim)
 	vt := f32(op, "dtable", dtable, n*dim)
 	if !d.idsInside(op, vi, n) {
 		return
 	}
 	// Two rows may name one id, so threads share columns out instead.
-	d.split(dim, 64, func(from, to int) {
+	d.split(dim, 64, func(w *workerScratch, from, to int) {
 		for i, id := range vi {
 			t := vt[int(id)*dim+from : int(id)*dim+to]
-			d.vec.add(t, t, vd[i*dim+from:i*dim+to])
+			d.vec.add(t, t, vd.read(d, w.row(0, to-from), i*dim+from, i*dim+to))
 		}
 	})
 }

@@ -9,8 +9,14 @@ func (d *Device) GELUForward(y, x kernels.Buffer) {
 	if y.Len != x.Len {
 		panic("cpu: GELUForward: the buffers differ in length")
 	}
-	vy, vx := f32(op, "y", y, n), f32(op, "x", x, n)
-	d.split(n, 8192, func(i, j int) { geluGo(vy[i:j], vx[i:j]) })
+	vy, vx := actsOf(op, n, "y", y), like(op, n, "x", x, y)
+	d.split(n, 8192, func(w *workerScratch, from, to int) {
+		vy.flat(from, to, func(i, j int) {
+			v := vy.room(w.row(0, lowBlock), i, j)
+			d.vec.gelu(v, vx.read(d, w.row(1, lowBlock), i, j))
+			vy.put(d, v, i)
+		})
+	})
 }
 
 // GELUBackward writes dx = dy·gelu'(x). dx may be x itself.
@@ -20,8 +26,14 @@ func (d *Device) GELUBackward(dx, dy, x kernels.Buffer) {
 	if dx.Len != x.Len || dy.Len != x.Len {
 		panic("cpu: GELUBackward: the buffers differ in length")
 	}
-	vdx, vdy, vx := f32(op, "dx", dx, n), f32(op, "dy", dy, n), f32(op, "x", x, n)
-	d.split(n, 8192, func(i, j int) { geluGradGo(vdx[i:j], vdy[i:j], vx[i:j]) })
+	vdx, vdy, vx := actsOf(op, n, "dx", dx), like(op, n, "dy", dy, dx), like(op, n, "x", x, dx)
+	d.split(n, 8192, func(w *workerScratch, from, to int) {
+		vdx.flat(from, to, func(i, j int) {
+			v := vdx.room(w.row(0, lowBlock), i, j)
+			d.vec.geluGrad(v, vdy.read(d, w.row(1, lowBlock), i, j), vx.read(d, w.row(2, lowBlock), i, j))
+			vdx.put(d, v, i)
+		})
+	})
 }
 
 // (1 + tanh(u))/2 = σ(2u), so gelu(x) = x·σ(2u) with 2u = x·(geluA + geluB·x²).

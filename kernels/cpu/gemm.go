@@ -39,6 +39,9 @@ type product struct {
 // workerScratch is the private memory of one thread.
 type workerScratch struct {
 	packA, packB []float32
+	lowA, lowB   []float32 // operands of a bf16 product, widened
+	lowC         []float32
+	rows         [5][]float32 // widened bf16
 	partial      []float64
 	fortran      fortranArgs
 }
@@ -63,20 +66,32 @@ func (d *Device) Gemm(transA, transB bool, m, n, k int, alpha float32, a kernels
 		return
 	}
 	p := product{transA: transA, transB: transB, m: m, n: n, k: k, alpha: alpha, lda: lda, ldb: ldb, beta: beta, ldc: ldc}
-	p.c = matrix("C", c, m, n, ldc)
+	low := a.Type == kernels.BF16
+	if c.Type != kernels.F32 && c.Type != a.Type && !a.Empty() {
+		panic(fmt.Sprintf("cpu: Gemm: C is %s, A %s: want C f32 or as A", c.Type, a.Type))
+	}
+	p.c = matrix("C", c, c.Type, m, n, ldc)
 	if k == 0 || alpha == 0 {
-		scaleC(&p)
+		if c.Type == kernels.BF16 {
+			d.scaleLow(&lowProduct{p, true})
+		} else {
+			scaleC(&p)
+		}
 		return
 	}
 	if transA {
-		p.a = matrix("A", a, k, m, lda)
+		p.a = matrix("A", a, a.Type, k, m, lda)
 	} else {
-		p.a = matrix("A", a, m, k, lda)
+		p.a = matrix("A", a, a.Type, m, k, lda)
 	}
 	if transB {
-		p.b = matrix("B", b, n, k, ldb)
+		p.b = matrix("B", b, a.Type, n, k, ldb)
 	} else {
-		p.b = matrix("B", b, k, n, ldb)
+		p.b = matrix("B", b, a.Type, k, n, ldb)
+	}
+	if low {
+		d.gemmLow(&lowProduct{p, c.Type == kernels.BF16})
+		return
 	}
 	rows, cols := d.cut(m, n, k)
 	if rows*cols == 1 {
@@ -153,10 +168,13 @@ func scaleC(p *product) {
 }
 
 // matrix checks that b holds rows of cols elements at stride ld and returns its start.
-func matrix(name string, b kernels.Buffer, rows, cols, ld int) unsafe.Pointer {
+func matrix(name string, b kernels.Buffer, t kernels.DType, rows, cols, ld int) unsafe.Pointer {
 	if ld < cols {
 		panic(fmt.Sprintf("cpu: Gemm: %s: stride %d is below the row of %d", name, ld, cols))
 	}
-	check("Gemm", name, b, kernels.F32, (rows-1)*ld+cols)
+	if t != kernels.F32 && t != kernels.BF16 {
+		panic(fmt.Sprintf("cpu: Gemm: %s is %s, want f32 or bf16", name, t))
+	}
+	check("Gemm", name, b, t, (rows-1)*ld+cols)
 	return pointer(b.Addr)
 }

@@ -60,6 +60,30 @@ func swigluAVX2(y []float32, g []float32, u []float32)
 func swigluGradAVX2(dg []float32, du []float32, dy []float32, g []float32, u []float32)
 
 //go:noescape
+func geluAVX2(y []float32, x []float32)
+
+//go:noescape
+func geluGradAVX2(dx []float32, dy []float32, x []float32)
+
+//go:noescape
+func squaresAboutAVX2(x []float32, m float32) float32
+
+//go:noescape
+func dotAboutAVX2(a []float32, b []float32, c []float32, m float32) float32
+
+//go:noescape
+func normaliseAVX2(y []float32, x []float32, gamma []float32, beta []float32, m float32, r float32)
+
+//go:noescape
+func mulAboutAVX2(dst []float32, a []float32, b []float32, m float32, r float32)
+
+//go:noescape
+func layerNormGradAVX2(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+
+//go:noescape
+func layerNormGradAddAVX2(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+
+//go:noescape
 func adamwAVX2(w []float32, g []float32, m []float32, v []float32, p *float32)
 
 //go:noescape
@@ -67,6 +91,12 @@ func sgdAVX2(w []float32, g []float32, b []float32, p *float32)
 
 //go:noescape
 func sgdPlainAVX2(w []float32, g []float32, p *float32)
+
+//go:noescape
+func widenAVX2(dst *float32, src *uint16, vectors int)
+
+//go:noescape
+func narrowAVX2(dst *uint16, src *float32, vectors int)
 
 //go:noescape
 func transpose8AVX2(dst *float32, src *float32, ld int, nr int, blocks int)

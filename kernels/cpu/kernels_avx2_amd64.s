@@ -142,6 +142,36 @@ DATA minusInfAVX2<>+24(SB)/4, $0xff800000
 DATA minusInfAVX2<>+28(SB)/4, $0xff800000
 GLOBL minusInfAVX2<>(SB), RODATA|NOPTR, $32
 
+DATA geluAAVX2<>+0(SB)/4, $0x3fcc422a
+DATA geluAAVX2<>+4(SB)/4, $0x3fcc422a
+DATA geluAAVX2<>+8(SB)/4, $0x3fcc422a
+DATA geluAAVX2<>+12(SB)/4, $0x3fcc422a
+DATA geluAAVX2<>+16(SB)/4, $0x3fcc422a
+DATA geluAAVX2<>+20(SB)/4, $0x3fcc422a
+DATA geluAAVX2<>+24(SB)/4, $0x3fcc422a
+DATA geluAAVX2<>+28(SB)/4, $0x3fcc422a
+GLOBL geluAAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA geluBAVX2<>+0(SB)/4, $0x3d922279
+DATA geluBAVX2<>+4(SB)/4, $0x3d922279
+DATA geluBAVX2<>+8(SB)/4, $0x3d922279
+DATA geluBAVX2<>+12(SB)/4, $0x3d922279
+DATA geluBAVX2<>+16(SB)/4, $0x3d922279
+DATA geluBAVX2<>+20(SB)/4, $0x3d922279
+DATA geluBAVX2<>+24(SB)/4, $0x3d922279
+DATA geluBAVX2<>+28(SB)/4, $0x3d922279
+GLOBL geluBAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA geluCAVX2<>+0(SB)/4, $0x3e5b33b6
+DATA geluCAVX2<>+4(SB)/4, $0x3e5b33b6
+DATA geluCAVX2<>+8(SB)/4, $0x3e5b33b6
+DATA geluCAVX2<>+12(SB)/4, $0x3e5b33b6
+DATA geluCAVX2<>+16(SB)/4, $0x3e5b33b6
+DATA geluCAVX2<>+20(SB)/4, $0x3e5b33b6
+DATA geluCAVX2<>+24(SB)/4, $0x3e5b33b6
+DATA geluCAVX2<>+28(SB)/4, $0x3e5b33b6
+GLOBL geluCAVX2<>(SB), RODATA|NOPTR, $32
+
 DATA biasAVX2<>+0(SB)/4, $0x0000007f
 DATA biasAVX2<>+4(SB)/4, $0x0000007f
 DATA biasAVX2<>+8(SB)/4, $0x0000007f
@@ -161,6 +191,36 @@ DATA signBitAVX2<>+20(SB)/4, $0x80000000
 DATA signBitAVX2<>+24(SB)/4, $0x80000000
 DATA signBitAVX2<>+28(SB)/4, $0x80000000
 GLOBL signBitAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA unitAVX2<>+0(SB)/4, $0x00000001
+DATA unitAVX2<>+4(SB)/4, $0x00000001
+DATA unitAVX2<>+8(SB)/4, $0x00000001
+DATA unitAVX2<>+12(SB)/4, $0x00000001
+DATA unitAVX2<>+16(SB)/4, $0x00000001
+DATA unitAVX2<>+20(SB)/4, $0x00000001
+DATA unitAVX2<>+24(SB)/4, $0x00000001
+DATA unitAVX2<>+28(SB)/4, $0x00000001
+GLOBL unitAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA halfAVX2<>+0(SB)/4, $0x00007fff
+DATA halfAVX2<>+4(SB)/4, $0x00007fff
+DATA halfAVX2<>+8(SB)/4, $0x00007fff
+DATA halfAVX2<>+12(SB)/4, $0x00007fff
+DATA halfAVX2<>+16(SB)/4, $0x00007fff
+DATA halfAVX2<>+20(SB)/4, $0x00007fff
+DATA halfAVX2<>+24(SB)/4, $0x00007fff
+DATA halfAVX2<>+28(SB)/4, $0x00007fff
+GLOBL halfAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA quietAVX2<>+0(SB)/4, $0x00400000
+DATA quietAVX2<>+4(SB)/4, $0x00400000
+DATA quietAVX2<>+8(SB)/4, $0x00400000
+DATA quietAVX2<>+12(SB)/4, $0x00400000
+DATA quietAVX2<>+16(SB)/4, $0x00400000
+DATA quietAVX2<>+20(SB)/4, $0x00400000
+DATA quietAVX2<>+24(SB)/4, $0x00400000
+DATA quietAVX2<>+28(SB)/4, $0x00400000
+GLOBL quietAVX2<>(SB), RODATA|NOPTR, $32
 
 DATA tailMaskAVX2<>+0(SB)/4, $0xffffffff
 DATA tailMaskAVX2<>+4(SB)/4, $0xffffffff
@@ -2146,6 +2206,740 @@ done:
 	VZEROUPPER
 	RET
 
+// func geluAVX2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·geluAVX2(SB), NOSPLIT, $0-48
+	MOVQ y_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ y_len+8(FP), DX
+
+many:
+	CMPQ         DX, $0x00000010
+	JL           single
+	VMOVUPS      (CX), Y0
+	VMULPS       Y0, Y0, Y1
+	VMOVUPS      geluAAVX2<>+0(SB), Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  geluBAVX2<>+0(SB), Y1, Y2
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      oneAVX2<>+0(SB), Y1
+	VXORPS       signBitAVX2<>+0(SB), Y2, Y2
+	VCMPPS       $0x05, expMinAVX2<>+0(SB), Y2, Y3
+	VMOVUPS      expLowAVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMOVUPS      expHighAVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       log2eAVX2<>+0(SB), Y2, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln2HiAVX2<>+0(SB), Y4, Y2
+	VFNMADD231PS ln2LoAVX2<>+0(SB), Y4, Y2
+	VMOVAPS      c0AVX2<>+0(SB), Y5
+	VFMADD213PS  c1AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c2AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c3AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c4AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c5AVX2<>+0(SB), Y2, Y5
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y5
+	VADDPS       oneAVX2<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y2
+	VPSUBD       Y2, Y4, Y4
+	VPADDD       biasAVX2<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y5, Y5
+	VPADDD       biasAVX2<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y5, Y5
+	VANDPS       Y3, Y5, Y5
+	VADDPS       Y1, Y5, Y5
+	VDIVPS       Y5, Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      32(CX), Y0
+	VMULPS       Y0, Y0, Y1
+	VMOVUPS      geluAAVX2<>+0(SB), Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  geluBAVX2<>+0(SB), Y1, Y2
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      oneAVX2<>+0(SB), Y1
+	VXORPS       signBitAVX2<>+0(SB), Y2, Y2
+	VCMPPS       $0x05, expMinAVX2<>+0(SB), Y2, Y3
+	VMOVUPS      expLowAVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMOVUPS      expHighAVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       log2eAVX2<>+0(SB), Y2, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln2HiAVX2<>+0(SB), Y4, Y2
+	VFNMADD231PS ln2LoAVX2<>+0(SB), Y4, Y2
+	VMOVAPS      c0AVX2<>+0(SB), Y5
+	VFMADD213PS  c1AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c2AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c3AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c4AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c5AVX2<>+0(SB), Y2, Y5
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y5
+	VADDPS       oneAVX2<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y2
+	VPSUBD       Y2, Y4, Y4
+	VPADDD       biasAVX2<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y5, Y5
+	VPADDD       biasAVX2<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y5, Y5
+	VANDPS       Y3, Y5, Y5
+	VADDPS       Y1, Y5, Y5
+	VDIVPS       Y5, Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          many
+
+single:
+	CMPQ         DX, $0x00000008
+	JL           tail
+	VMOVUPS      (CX), Y0
+	VMULPS       Y0, Y0, Y1
+	VMOVUPS      geluAAVX2<>+0(SB), Y2
+	VMOVAPS      Y2, Y2
+	VFMADD231PS  geluBAVX2<>+0(SB), Y1, Y2
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      oneAVX2<>+0(SB), Y1
+	VXORPS       signBitAVX2<>+0(SB), Y2, Y2
+	VCMPPS       $0x05, expMinAVX2<>+0(SB), Y2, Y3
+	VMOVUPS      expLowAVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMOVUPS      expHighAVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       log2eAVX2<>+0(SB), Y2, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VFNMADD231PS ln2HiAVX2<>+0(SB), Y4, Y2
+	VFNMADD231PS ln2LoAVX2<>+0(SB), Y4, Y2
+	VMOVAPS      c0AVX2<>+0(SB), Y5
+	VFMADD213PS  c1AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c2AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c3AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c4AVX2<>+0(SB), Y2, Y5
+	VFMADD213PS  c5AVX2<>+0(SB), Y2, Y5
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y5
+	VADDPS       oneAVX2<>+0(SB), Y5, Y5
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y2
+	VPSUBD       Y2, Y4, Y4
+	VPADDD       biasAVX2<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y5, Y5
+	VPADDD       biasAVX2<>+0(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y5, Y5
+	VANDPS       Y3, Y5, Y5
+	VADDPS       Y1, Y5, Y5
+	VDIVPS       Y5, Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          single
+
+tail:
+	TESTQ        DX, DX
+	JZ           done
+	LEAQ         tailMaskAVX2<>+0(SB), BX
+	MOVQ         $0x00000008, SI
+	SUBQ         DX, SI
+	VMOVUPS      (BX)(SI*4), Y0
+	VMASKMOVPS   (CX), Y0, Y1
+	VMULPS       Y1, Y1, Y2
+	VMOVUPS      geluAAVX2<>+0(SB), Y3
+	VMOVAPS      Y3, Y3
+	VFMADD231PS  geluBAVX2<>+0(SB), Y2, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVUPS      oneAVX2<>+0(SB), Y2
+	VXORPS       signBitAVX2<>+0(SB), Y3, Y3
+	VCMPPS       $0x05, expMinAVX2<>+0(SB), Y3, Y4
+	VMOVUPS      expLowAVX2<>+0(SB), Y5
+	VMAXPS       Y3, Y5, Y3
+	VMOVUPS      expHighAVX2<>+0(SB), Y5
+	VMINPS       Y3, Y5, Y3
+	VMULPS       log2eAVX2<>+0(SB), Y3, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VFNMADD231PS ln2HiAVX2<>+0(SB), Y5, Y3
+	VFNMADD231PS ln2LoAVX2<>+0(SB), Y5, Y3
+	VMOVAPS      c0AVX2<>+0(SB), Y6
+	VFMADD213PS  c1AVX2<>+0(SB), Y3, Y6
+	VFMADD213PS  c2AVX2<>+0(SB), Y3, Y6
+	VFMADD213PS  c3AVX2<>+0(SB), Y3, Y6
+	VFMADD213PS  c4AVX2<>+0(SB), Y3, Y6
+	VFMADD213PS  c5AVX2<>+0(SB), Y3, Y6
+	VMULPS       Y3, Y3, Y7
+	VFMADD213PS  Y3, Y7, Y6
+	VADDPS       oneAVX2<>+0(SB), Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y3
+	VPSUBD       Y3, Y5, Y5
+	VPADDD       biasAVX2<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y6, Y6
+	VPADDD       biasAVX2<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y6
+	VADDPS       Y2, Y6, Y6
+	VDIVPS       Y6, Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func geluGradAVX2(dx []float32, dy []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·geluGradAVX2(SB), NOSPLIT, $0-72
+	MOVQ dx_base+0(FP), AX
+	MOVQ dy_base+24(FP), CX
+	MOVQ x_base+48(FP), DX
+	MOVQ dx_len+8(FP), BX
+
+single:
+	CMPQ         BX, $0x00000008
+	JL           tail
+	VMOVUPS      (DX), Y0
+	VMULPS       Y0, Y0, Y1
+	VMOVUPS      geluAAVX2<>+0(SB), Y2
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y2, Y3
+	VFMADD231PS  geluBAVX2<>+0(SB), Y1, Y2
+	VFMADD231PS  geluCAVX2<>+0(SB), Y1, Y3
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      oneAVX2<>+0(SB), Y1
+	VXORPS       signBitAVX2<>+0(SB), Y2, Y2
+	VCMPPS       $0x05, expMinAVX2<>+0(SB), Y2, Y4
+	VMOVUPS      expLowAVX2<>+0(SB), Y5
+	VMAXPS       Y2, Y5, Y2
+	VMOVUPS      expHighAVX2<>+0(SB), Y5
+	VMINPS       Y2, Y5, Y2
+	VMULPS       log2eAVX2<>+0(SB), Y2, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VFNMADD231PS ln2HiAVX2<>+0(SB), Y5, Y2
+	VFNMADD231PS ln2LoAVX2<>+0(SB), Y5, Y2
+	VMOVAPS      c0AVX2<>+0(SB), Y6
+	VFMADD213PS  c1AVX2<>+0(SB), Y2, Y6
+	VFMADD213PS  c2AVX2<>+0(SB), Y2, Y6
+	VFMADD213PS  c3AVX2<>+0(SB), Y2, Y6
+	VFMADD213PS  c4AVX2<>+0(SB), Y2, Y6
+	VFMADD213PS  c5AVX2<>+0(SB), Y2, Y6
+	VMULPS       Y2, Y2, Y7
+	VFMADD213PS  Y2, Y7, Y6
+	VADDPS       oneAVX2<>+0(SB), Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y2
+	VPSUBD       Y2, Y5, Y5
+	VPADDD       biasAVX2<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y6, Y6
+	VPADDD       biasAVX2<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y6
+	VANDPS       Y4, Y6, Y6
+	VADDPS       Y1, Y6, Y6
+	VDIVPS       Y6, Y1, Y1
+	VMOVUPS      oneAVX2<>+0(SB), Y2
+	VSUBPS       Y1, Y2, Y2
+	VMULPS       Y0, Y2, Y2
+	VFMADD213PS  oneAVX2<>+0(SB), Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      (CX), Y0
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	SUBQ         $0x00000008, BX
+	JMP          single
+
+tail:
+	TESTQ        BX, BX
+	JZ           done
+	LEAQ         tailMaskAVX2<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	SUBQ         BX, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX), Y0, Y1
+	VMULPS       Y1, Y1, Y2
+	VMOVUPS      geluAAVX2<>+0(SB), Y3
+	VMOVAPS      Y3, Y3
+	VMOVAPS      Y3, Y4
+	VFMADD231PS  geluBAVX2<>+0(SB), Y2, Y3
+	VFMADD231PS  geluCAVX2<>+0(SB), Y2, Y4
+	VMULPS       Y1, Y3, Y3
+	VMOVUPS      oneAVX2<>+0(SB), Y2
+	VXORPS       signBitAVX2<>+0(SB), Y3, Y3
+	VCMPPS       $0x05, expMinAVX2<>+0(SB), Y3, Y5
+	VMOVUPS      expLowAVX2<>+0(SB), Y6
+	VMAXPS       Y3, Y6, Y3
+	VMOVUPS      expHighAVX2<>+0(SB), Y6
+	VMINPS       Y3, Y6, Y3
+	VMULPS       log2eAVX2<>+0(SB), Y3, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VFNMADD231PS ln2HiAVX2<>+0(SB), Y6, Y3
+	VFNMADD231PS ln2LoAVX2<>+0(SB), Y6, Y3
+	VMOVAPS      c0AVX2<>+0(SB), Y7
+	VFMADD213PS  c1AVX2<>+0(SB), Y3, Y7
+	VFMADD213PS  c2AVX2<>+0(SB), Y3, Y7
+	VFMADD213PS  c3AVX2<>+0(SB), Y3, Y7
+	VFMADD213PS  c4AVX2<>+0(SB), Y3, Y7
+	VFMADD213PS  c5AVX2<>+0(SB), Y3, Y7
+	VMULPS       Y3, Y3, Y8
+	VFMADD213PS  Y3, Y8, Y7
+	VADDPS       oneAVX2<>+0(SB), Y7, Y7
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y3
+	VPSUBD       Y3, Y6, Y6
+	VPADDD       biasAVX2<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y7, Y7
+	VPADDD       biasAVX2<>+0(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y7, Y7
+	VANDPS       Y5, Y7, Y7
+	VADDPS       Y2, Y7, Y7
+	VDIVPS       Y7, Y2, Y2
+	VMOVUPS      oneAVX2<>+0(SB), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VFMADD213PS  oneAVX2<>+0(SB), Y4, Y3
+	VMULPS       Y3, Y2, Y2
+	VMASKMOVPS   (CX), Y0, Y1
+	VMULPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func squaresAboutAVX2(x []float32, m float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·squaresAboutAVX2(SB), NOSPLIT, $0-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VBROADCASTSS m+24(FP), Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+
+many:
+	CMPQ        CX, $0x00000020
+	JL          single
+	VMOVUPS     (AX), Y5
+	VSUBPS      Y0, Y5, Y5
+	VFMADD231PS Y5, Y5, Y1
+	VMOVUPS     32(AX), Y5
+	VSUBPS      Y0, Y5, Y5
+	VFMADD231PS Y5, Y5, Y2
+	VMOVUPS     64(AX), Y5
+	VSUBPS      Y0, Y5, Y5
+	VFMADD231PS Y5, Y5, Y3
+	VMOVUPS     96(AX), Y5
+	VSUBPS      Y0, Y5, Y5
+	VFMADD231PS Y5, Y5, Y4
+	ADDQ        $0x00000080, AX
+	SUBQ        $0x00000020, CX
+	JMP         many
+
+single:
+	CMPQ        CX, $0x00000008
+	JL          tail
+	VMOVUPS     (AX), Y5
+	VSUBPS      Y0, Y5, Y5
+	VFMADD231PS Y5, Y5, Y1
+	ADDQ        $0x00000020, AX
+	SUBQ        $0x00000008, CX
+	JMP         single
+
+tail:
+	TESTQ       CX, CX
+	JZ          done
+	LEAQ        tailMaskAVX2<>+0(SB), DX
+	MOVQ        $0x00000008, BX
+	SUBQ        CX, BX
+	VMOVUPS     (DX)(BX*4), Y5
+	VMASKMOVPS  (AX), Y5, Y6
+	VSUBPS      Y0, Y6, Y6
+	VANDPS      Y5, Y6, Y6
+	VFMADD231PS Y6, Y6, Y1
+
+done:
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	MOVSS        X1, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func dotAboutAVX2(a []float32, b []float32, c []float32, m float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·dotAboutAVX2(SB), NOSPLIT, $0-84
+	MOVQ         a_base+0(FP), AX
+	MOVQ         b_base+24(FP), CX
+	MOVQ         c_base+48(FP), DX
+	MOVQ         a_len+8(FP), BX
+	VBROADCASTSS m+72(FP), Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+
+many:
+	CMPQ        BX, $0x00000020
+	JL          single
+	VMOVUPS     (AX), Y5
+	VMOVUPS     (DX), Y6
+	VMOVUPS     (CX), Y7
+	VMULPS      Y7, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     32(AX), Y5
+	VMOVUPS     32(DX), Y6
+	VMOVUPS     32(CX), Y7
+	VMULPS      Y7, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     64(AX), Y5
+	VMOVUPS     64(DX), Y6
+	VMOVUPS     64(CX), Y7
+	VMULPS      Y7, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     96(AX), Y5
+	VMOVUPS     96(DX), Y6
+	VMOVUPS     96(CX), Y7
+	VMULPS      Y7, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000080, CX
+	ADDQ        $0x00000080, DX
+	SUBQ        $0x00000020, BX
+	JMP         many
+
+single:
+	CMPQ        BX, $0x00000008
+	JL          tail
+	VMOVUPS     (AX), Y5
+	VMOVUPS     (DX), Y6
+	VMOVUPS     (CX), Y7
+	VMULPS      Y7, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y6, Y5, Y1
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+	ADDQ        $0x00000020, DX
+	SUBQ        $0x00000008, BX
+	JMP         single
+
+tail:
+	TESTQ       BX, BX
+	JZ          done
+	LEAQ        tailMaskAVX2<>+0(SB), SI
+	MOVQ        $0x00000008, DI
+	SUBQ        BX, DI
+	VMOVUPS     (SI)(DI*4), Y5
+	VMASKMOVPS  (AX), Y5, Y6
+	VMASKMOVPS  (DX), Y5, Y7
+	VMASKMOVPS  (CX), Y5, Y5
+	VMULPS      Y5, Y6, Y6
+	VSUBPS      Y0, Y7, Y7
+	VFMADD231PS Y7, Y6, Y1
+
+done:
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	MOVSS        X1, ret+80(FP)
+	VZEROUPPER
+	RET
+
+// func normaliseAVX2(y []float32, x []float32, gamma []float32, beta []float32, m float32, r float32)
+// Requires: AVX, FMA3
+TEXT ·normaliseAVX2(SB), NOSPLIT, $0-104
+	MOVQ         y_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         gamma_base+48(FP), DX
+	MOVQ         beta_base+72(FP), BX
+	MOVQ         y_len+8(FP), SI
+	VBROADCASTSS m+96(FP), Y0
+	VBROADCASTSS r+100(FP), Y1
+
+many:
+	CMPQ        SI, $0x00000010
+	JL          single
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (BX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVUPS     (DX), Y4
+	VFMADD132PS Y4, Y3, Y2
+	VMOVUPS     Y2, (AX)
+	VMOVUPS     32(CX), Y2
+	VMOVUPS     32(BX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVUPS     32(DX), Y4
+	VFMADD132PS Y4, Y3, Y2
+	VMOVUPS     Y2, 32(AX)
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, BX
+	SUBQ        $0x00000010, SI
+	JMP         many
+
+single:
+	CMPQ        SI, $0x00000008
+	JL          tail
+	VMOVUPS     (CX), Y2
+	VMOVUPS     (BX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVUPS     (DX), Y4
+	VFMADD132PS Y4, Y3, Y2
+	VMOVUPS     Y2, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+	ADDQ        $0x00000020, DX
+	ADDQ        $0x00000020, BX
+	SUBQ        $0x00000008, SI
+	JMP         single
+
+tail:
+	TESTQ       SI, SI
+	JZ          done
+	LEAQ        tailMaskAVX2<>+0(SB), DI
+	MOVQ        $0x00000008, R8
+	SUBQ        SI, R8
+	VMOVUPS     (DI)(R8*4), Y2
+	VMASKMOVPS  (CX), Y2, Y3
+	VMASKMOVPS  (BX), Y2, Y4
+	VSUBPS      Y0, Y3, Y3
+	VMULPS      Y1, Y3, Y3
+	VMASKMOVPS  (DX), Y2, Y0
+	VFMADD132PS Y0, Y4, Y3
+	VMASKMOVPS  Y3, Y2, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func mulAboutAVX2(dst []float32, a []float32, b []float32, m float32, r float32)
+// Requires: AVX, FMA3
+TEXT ·mulAboutAVX2(SB), NOSPLIT, $0-80
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         a_base+24(FP), CX
+	MOVQ         b_base+48(FP), DX
+	MOVQ         dst_len+8(FP), BX
+	VBROADCASTSS m+72(FP), Y0
+	VBROADCASTSS r+76(FP), Y1
+
+many:
+	CMPQ        BX, $0x00000020
+	JL          single
+	VMOVUPS     (DX), Y2
+	VMOVUPS     (AX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMOVUPS     (CX), Y4
+	VMULPS      Y4, Y2, Y2
+	VFMADD231PS Y1, Y2, Y3
+	VMOVUPS     Y3, (AX)
+	VMOVUPS     32(DX), Y2
+	VMOVUPS     32(AX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMOVUPS     32(CX), Y4
+	VMULPS      Y4, Y2, Y2
+	VFMADD231PS Y1, Y2, Y3
+	VMOVUPS     Y3, 32(AX)
+	VMOVUPS     64(DX), Y2
+	VMOVUPS     64(AX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMOVUPS     64(CX), Y4
+	VMULPS      Y4, Y2, Y2
+	VFMADD231PS Y1, Y2, Y3
+	VMOVUPS     Y3, 64(AX)
+	VMOVUPS     96(DX), Y2
+	VMOVUPS     96(AX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMOVUPS     96(CX), Y4
+	VMULPS      Y4, Y2, Y2
+	VFMADD231PS Y1, Y2, Y3
+	VMOVUPS     Y3, 96(AX)
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000080, CX
+	ADDQ        $0x00000080, DX
+	SUBQ        $0x00000020, BX
+	JMP         many
+
+single:
+	CMPQ        BX, $0x00000008
+	JL          tail
+	VMOVUPS     (DX), Y2
+	VMOVUPS     (AX), Y3
+	VSUBPS      Y0, Y2, Y2
+	VMOVUPS     (CX), Y4
+	VMULPS      Y4, Y2, Y2
+	VFMADD231PS Y1, Y2, Y3
+	VMOVUPS     Y3, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+	ADDQ        $0x00000020, DX
+	SUBQ        $0x00000008, BX
+	JMP         single
+
+tail:
+	TESTQ       BX, BX
+	JZ          done
+	LEAQ        tailMaskAVX2<>+0(SB), SI
+	MOVQ        $0x00000008, DI
+	SUBQ        BX, DI
+	VMOVUPS     (SI)(DI*4), Y2
+	VMASKMOVPS  (DX), Y2, Y3
+	VMASKMOVPS  (AX), Y2, Y4
+	VSUBPS      Y0, Y3, Y3
+	VMASKMOVPS  (CX), Y2, Y0
+	VMULPS      Y0, Y3, Y3
+	VFMADD231PS Y1, Y3, Y4
+	VMASKMOVPS  Y4, Y2, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func layerNormGradAVX2(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+// Requires: AVX, FMA3
+TEXT ·layerNormGradAVX2(SB), NOSPLIT, $0-112
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         gamma_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS m+96(FP), Y0
+	VBROADCASTSS r+100(FP), Y1
+	VBROADCASTSS mean+104(FP), Y2
+	VBROADCASTSS c+108(FP), Y3
+
+single:
+	CMPQ         SI, $0x00000008
+	JL           tail
+	VMOVUPS      (BX), Y4
+	VMOVUPS      (DX), Y5
+	VSUBPS       Y0, Y5, Y5
+	VMOVUPS      (CX), Y6
+	VFMSUB132PS  Y6, Y2, Y4
+	VFNMADD231PS Y3, Y5, Y4
+	VMULPS       Y1, Y4, Y4
+	VMOVUPS      Y4, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, SI
+	JMP          single
+
+tail:
+	TESTQ        SI, SI
+	JZ           done
+	LEAQ         tailMaskAVX2<>+0(SB), DI
+	MOVQ         $0x00000008, R8
+	SUBQ         SI, R8
+	VMOVUPS      (DI)(R8*4), Y4
+	VMASKMOVPS   (BX), Y4, Y5
+	VMASKMOVPS   (DX), Y4, Y6
+	VSUBPS       Y0, Y6, Y6
+	VMASKMOVPS   (CX), Y4, Y0
+	VFMSUB132PS  Y0, Y2, Y5
+	VFNMADD231PS Y3, Y6, Y5
+	VMULPS       Y1, Y5, Y5
+	VMASKMOVPS   Y5, Y4, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func layerNormGradAddAVX2(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+// Requires: AVX, FMA3
+TEXT ·layerNormGradAddAVX2(SB), NOSPLIT, $0-112
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         gamma_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS m+96(FP), Y0
+	VBROADCASTSS r+100(FP), Y1
+	VBROADCASTSS mean+104(FP), Y2
+	VBROADCASTSS c+108(FP), Y3
+
+single:
+	CMPQ         SI, $0x00000008
+	JL           tail
+	VMOVUPS      (BX), Y4
+	VMOVUPS      (DX), Y5
+	VSUBPS       Y0, Y5, Y5
+	VMOVUPS      (CX), Y6
+	VFMSUB132PS  Y6, Y2, Y4
+	VFNMADD231PS Y3, Y5, Y4
+	VMULPS       Y1, Y4, Y4
+	VMOVUPS      (AX), Y5
+	VADDPS       Y5, Y4, Y4
+	VMOVUPS      Y4, (AX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, SI
+	JMP          single
+
+tail:
+	TESTQ        SI, SI
+	JZ           done
+	LEAQ         tailMaskAVX2<>+0(SB), DI
+	MOVQ         $0x00000008, R8
+	SUBQ         SI, R8
+	VMOVUPS      (DI)(R8*4), Y4
+	VMASKMOVPS   (BX), Y4, Y5
+	VMASKMOVPS   (DX), Y4, Y6
+	VSUBPS       Y0, Y6, Y6
+	VMASKMOVPS   (CX), Y4, Y0
+	VFMSUB132PS  Y0, Y2, Y5
+	VFNMADD231PS Y3, Y6, Y5
+	VMULPS       Y1, Y5, Y5
+	VMASKMOVPS   (AX), Y4, Y0
+	VADDPS       Y0, Y5, Y5
+	VMASKMOVPS   Y5, Y4, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
 // func adamwAVX2(w []float32, g []float32, m []float32, v []float32, p *float32)
 // Requires: AVX, FMA3
 TEXT ·adamwAVX2(SB), NOSPLIT, $0-104
@@ -2361,6 +3155,62 @@ tail:
 	VFMADD231PS Y1, Y4, Y5
 	VFMADD231PS Y2, Y5, Y4
 	VMASKMOVPS  Y4, Y3, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func widenAVX2(dst *float32, src *uint16, vectors int)
+// Requires: AVX, AVX2
+TEXT ·widenAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+next:
+	TESTQ     DX, DX
+	JZ        done
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $0x00000010, CX
+	ADDQ      $0x00000020, AX
+	DECQ      DX
+	JMP       next
+
+done:
+	VZEROUPPER
+	RET
+
+// func narrowAVX2(dst *uint16, src *float32, vectors int)
+// Requires: AVX, AVX2
+TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    vectors+16(FP), DX
+	VMOVUPS unitAVX2<>+0(SB), Y0
+	VMOVUPS halfAVX2<>+0(SB), Y1
+	VMOVUPS quietAVX2<>+0(SB), Y2
+
+next:
+	TESTQ        DX, DX
+	JZ           done
+	VMOVUPS      (CX), Y3
+	VPSRLD       $0x10, Y3, Y4
+	VCMPPS       $0x03, Y3, Y3, Y6
+	VPOR         Y2, Y3, Y5
+	VPAND        Y0, Y4, Y4
+	VPADDD       Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKUSDW    X4, X3, X3
+	VMOVUPS      X3, (AX)
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000010, AX
+	DECQ         DX
+	JMP          next
 
 done:
 	VZEROUPPER

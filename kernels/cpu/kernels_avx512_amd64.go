@@ -60,6 +60,30 @@ func swigluAVX512(y []float32, g []float32, u []float32)
 func swigluGradAVX512(dg []float32, du []float32, dy []float32, g []float32, u []float32)
 
 //go:noescape
+func geluAVX512(y []float32, x []float32)
+
+//go:noescape
+func geluGradAVX512(dx []float32, dy []float32, x []float32)
+
+//go:noescape
+func squaresAboutAVX512(x []float32, m float32) float32
+
+//go:noescape
+func dotAboutAVX512(a []float32, b []float32, c []float32, m float32) float32
+
+//go:noescape
+func normaliseAVX512(y []float32, x []float32, gamma []float32, beta []float32, m float32, r float32)
+
+//go:noescape
+func mulAboutAVX512(dst []float32, a []float32, b []float32, m float32, r float32)
+
+//go:noescape
+func layerNormGradAVX512(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+
+//go:noescape
+func layerNormGradAddAVX512(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+
+//go:noescape
 func adamwAVX512(w []float32, g []float32, m []float32, v []float32, p *float32)
 
 //go:noescape
@@ -67,6 +91,12 @@ func sgdAVX512(w []float32, g []float32, b []float32, p *float32)
 
 //go:noescape
 func sgdPlainAVX512(w []float32, g []float32, p *float32)
+
+//go:noescape
+func widenAVX512(dst *float32, src *uint16, vectors int)
+
+//go:noescape
+func narrowAVX512(dst *uint16, src *float32, vectors int)
 
 //go:noescape
 func tile1AVX512(k int, a *float32, aStep int, b *float32, ahead uintptr, c *float32, ldc int, alpha float32, accumulate bool, cols int)

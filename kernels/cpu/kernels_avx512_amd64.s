@@ -254,6 +254,60 @@ DATA minusInfAVX512<>+56(SB)/4, $0xff800000
 DATA minusInfAVX512<>+60(SB)/4, $0xff800000
 GLOBL minusInfAVX512<>(SB), RODATA|NOPTR, $64
 
+DATA geluAAVX512<>+0(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+4(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+8(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+12(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+16(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+20(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+24(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+28(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+32(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+36(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+40(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+44(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+48(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+52(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+56(SB)/4, $0x3fcc422a
+DATA geluAAVX512<>+60(SB)/4, $0x3fcc422a
+GLOBL geluAAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA geluBAVX512<>+0(SB)/4, $0x3d922279
+DATA geluBAVX512<>+4(SB)/4, $0x3d922279
+DATA geluBAVX512<>+8(SB)/4, $0x3d922279
+DATA geluBAVX512<>+12(SB)/4, $0x3d922279
+DATA geluBAVX512<>+16(SB)/4, $0x3d922279
+DATA geluBAVX512<>+20(SB)/4, $0x3d922279
+DATA geluBAVX512<>+24(SB)/4, $0x3d922279
+DATA geluBAVX512<>+28(SB)/4, $0x3d922279
+DATA geluBAVX512<>+32(SB)/4, $0x3d922279
+DATA geluBAVX512<>+36(SB)/4, $0x3d922279
+DATA geluBAVX512<>+40(SB)/4, $0x3d922279
+DATA geluBAVX512<>+44(SB)/4, $0x3d922279
+DATA geluBAVX512<>+48(SB)/4, $0x3d922279
+DATA geluBAVX512<>+52(SB)/4, $0x3d922279
+DATA geluBAVX512<>+56(SB)/4, $0x3d922279
+DATA geluBAVX512<>+60(SB)/4, $0x3d922279
+GLOBL geluBAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA geluCAVX512<>+0(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+4(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+8(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+12(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+16(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+20(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+24(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+28(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+32(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+36(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+40(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+44(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+48(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+52(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+56(SB)/4, $0x3e5b33b6
+DATA geluCAVX512<>+60(SB)/4, $0x3e5b33b6
+GLOBL geluCAVX512<>(SB), RODATA|NOPTR, $64
+
 DATA biasAVX512<>+0(SB)/4, $0x0000007f
 DATA biasAVX512<>+4(SB)/4, $0x0000007f
 DATA biasAVX512<>+8(SB)/4, $0x0000007f
@@ -289,6 +343,60 @@ DATA signBitAVX512<>+52(SB)/4, $0x80000000
 DATA signBitAVX512<>+56(SB)/4, $0x80000000
 DATA signBitAVX512<>+60(SB)/4, $0x80000000
 GLOBL signBitAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA unitAVX512<>+0(SB)/4, $0x00000001
+DATA unitAVX512<>+4(SB)/4, $0x00000001
+DATA unitAVX512<>+8(SB)/4, $0x00000001
+DATA unitAVX512<>+12(SB)/4, $0x00000001
+DATA unitAVX512<>+16(SB)/4, $0x00000001
+DATA unitAVX512<>+20(SB)/4, $0x00000001
+DATA unitAVX512<>+24(SB)/4, $0x00000001
+DATA unitAVX512<>+28(SB)/4, $0x00000001
+DATA unitAVX512<>+32(SB)/4, $0x00000001
+DATA unitAVX512<>+36(SB)/4, $0x00000001
+DATA unitAVX512<>+40(SB)/4, $0x00000001
+DATA unitAVX512<>+44(SB)/4, $0x00000001
+DATA unitAVX512<>+48(SB)/4, $0x00000001
+DATA unitAVX512<>+52(SB)/4, $0x00000001
+DATA unitAVX512<>+56(SB)/4, $0x00000001
+DATA unitAVX512<>+60(SB)/4, $0x00000001
+GLOBL unitAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA halfAVX512<>+0(SB)/4, $0x00007fff
+DATA halfAVX512<>+4(SB)/4, $0x00007fff
+DATA halfAVX512<>+8(SB)/4, $0x00007fff
+DATA halfAVX512<>+12(SB)/4, $0x00007fff
+DATA halfAVX512<>+16(SB)/4, $0x00007fff
+DATA halfAVX512<>+20(SB)/4, $0x00007fff
+DATA halfAVX512<>+24(SB)/4, $0x00007fff
+DATA halfAVX512<>+28(SB)/4, $0x00007fff
+DATA halfAVX512<>+32(SB)/4, $0x00007fff
+DATA halfAVX512<>+36(SB)/4, $0x00007fff
+DATA halfAVX512<>+40(SB)/4, $0x00007fff
+DATA halfAVX512<>+44(SB)/4, $0x00007fff
+DATA halfAVX512<>+48(SB)/4, $0x00007fff
+DATA halfAVX512<>+52(SB)/4, $0x00007fff
+DATA halfAVX512<>+56(SB)/4, $0x00007fff
+DATA halfAVX512<>+60(SB)/4, $0x00007fff
+GLOBL halfAVX512<>(SB), RODATA|NOPTR, $64
+
+DATA quietAVX512<>+0(SB)/4, $0x00400000
+DATA quietAVX512<>+4(SB)/4, $0x00400000
+DATA quietAVX512<>+8(SB)/4, $0x00400000
+DATA quietAVX512<>+12(SB)/4, $0x00400000
+DATA quietAVX512<>+16(SB)/4, $0x00400000
+DATA quietAVX512<>+20(SB)/4, $0x00400000
+DATA quietAVX512<>+24(SB)/4, $0x00400000
+DATA quietAVX512<>+28(SB)/4, $0x00400000
+DATA quietAVX512<>+32(SB)/4, $0x00400000
+DATA quietAVX512<>+36(SB)/4, $0x00400000
+DATA quietAVX512<>+40(SB)/4, $0x00400000
+DATA quietAVX512<>+44(SB)/4, $0x00400000
+DATA quietAVX512<>+48(SB)/4, $0x00400000
+DATA quietAVX512<>+52(SB)/4, $0x00400000
+DATA quietAVX512<>+56(SB)/4, $0x00400000
+DATA quietAVX512<>+60(SB)/4, $0x00400000
+GLOBL quietAVX512<>(SB), RODATA|NOPTR, $64
 
 // func addAVX512(dst []float32, a []float32, b []float32)
 // Requires: AVX, AVX512F, BMI2
@@ -2081,6 +2189,689 @@ done:
 	VZEROUPPER
 	RET
 
+// func geluAVX512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·geluAVX512(SB), NOSPLIT, $0-48
+	MOVQ    y_base+0(FP), AX
+	MOVQ    x_base+24(FP), CX
+	MOVQ    y_len+8(FP), DX
+	VMOVUPS geluAAVX512<>+0(SB), Z0
+	VMOVUPS geluBAVX512<>+0(SB), Z1
+	VMOVUPS signBitAVX512<>+0(SB), Z2
+	VMOVUPS log2eAVX512<>+0(SB), Z3
+	VMOVUPS ln2HiAVX512<>+0(SB), Z4
+	VMOVUPS ln2LoAVX512<>+0(SB), Z5
+	VMOVUPS expLowAVX512<>+0(SB), Z6
+	VMOVUPS expHighAVX512<>+0(SB), Z7
+	VMOVUPS expMinAVX512<>+0(SB), Z8
+	VMOVUPS c0AVX512<>+0(SB), Z9
+	VMOVUPS c1AVX512<>+0(SB), Z10
+	VMOVUPS c2AVX512<>+0(SB), Z11
+	VMOVUPS c3AVX512<>+0(SB), Z12
+	VMOVUPS c4AVX512<>+0(SB), Z13
+	VMOVUPS c5AVX512<>+0(SB), Z14
+	VMOVUPS oneAVX512<>+0(SB), Z15
+
+many:
+	CMPQ         DX, $0x00000020
+	JL           single
+	VMOVUPS      (CX), Z16
+	VMULPS       Z16, Z16, Z17
+	VMOVAPS      Z0, Z18
+	VFMADD231PS  Z1, Z17, Z18
+	VMULPS       Z16, Z18, Z18
+	VPXORD       Z2, Z18, Z17
+	VCMPPS       $0x05, Z8, Z17, K1
+	VMAXPS       Z17, Z6, Z17
+	VMINPS       Z17, Z7, Z17
+	VMULPS       Z3, Z17, Z18
+	VRNDSCALEPS  $0x08, Z18, Z18
+	VFNMADD231PS Z4, Z18, Z17
+	VFNMADD231PS Z5, Z18, Z17
+	VMOVAPS      Z9, Z19
+	VFMADD213PS  Z10, Z17, Z19
+	VFMADD213PS  Z11, Z17, Z19
+	VFMADD213PS  Z12, Z17, Z19
+	VFMADD213PS  Z13, Z17, Z19
+	VFMADD213PS  Z14, Z17, Z19
+	VMULPS       Z17, Z17, Z20
+	VFMADD213PS  Z17, Z20, Z19
+	VADDPS       Z15, Z19, Z19
+	VSCALEFPS.Z  Z18, Z19, K1, Z19
+	VADDPS       Z15, Z19, Z19
+	VDIVPS       Z19, Z15, Z17
+	VMULPS       Z16, Z17, Z17
+	VMOVUPS      Z17, (AX)
+	VMOVUPS      64(CX), Z16
+	VMULPS       Z16, Z16, Z17
+	VMOVAPS      Z0, Z18
+	VFMADD231PS  Z1, Z17, Z18
+	VMULPS       Z16, Z18, Z18
+	VPXORD       Z2, Z18, Z17
+	VCMPPS       $0x05, Z8, Z17, K1
+	VMAXPS       Z17, Z6, Z17
+	VMINPS       Z17, Z7, Z17
+	VMULPS       Z3, Z17, Z18
+	VRNDSCALEPS  $0x08, Z18, Z18
+	VFNMADD231PS Z4, Z18, Z17
+	VFNMADD231PS Z5, Z18, Z17
+	VMOVAPS      Z9, Z19
+	VFMADD213PS  Z10, Z17, Z19
+	VFMADD213PS  Z11, Z17, Z19
+	VFMADD213PS  Z12, Z17, Z19
+	VFMADD213PS  Z13, Z17, Z19
+	VFMADD213PS  Z14, Z17, Z19
+	VMULPS       Z17, Z17, Z20
+	VFMADD213PS  Z17, Z20, Z19
+	VADDPS       Z15, Z19, Z19
+	VSCALEFPS.Z  Z18, Z19, K1, Z19
+	VADDPS       Z15, Z19, Z19
+	VDIVPS       Z19, Z15, Z17
+	VMULPS       Z16, Z17, Z17
+	VMOVUPS      Z17, 64(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, DX
+	JMP          many
+
+single:
+	CMPQ         DX, $0x00000010
+	JL           tail
+	VMOVUPS      (CX), Z16
+	VMULPS       Z16, Z16, Z17
+	VMOVAPS      Z0, Z18
+	VFMADD231PS  Z1, Z17, Z18
+	VMULPS       Z16, Z18, Z18
+	VPXORD       Z2, Z18, Z17
+	VCMPPS       $0x05, Z8, Z17, K1
+	VMAXPS       Z17, Z6, Z17
+	VMINPS       Z17, Z7, Z17
+	VMULPS       Z3, Z17, Z18
+	VRNDSCALEPS  $0x08, Z18, Z18
+	VFNMADD231PS Z4, Z18, Z17
+	VFNMADD231PS Z5, Z18, Z17
+	VMOVAPS      Z9, Z19
+	VFMADD213PS  Z10, Z17, Z19
+	VFMADD213PS  Z11, Z17, Z19
+	VFMADD213PS  Z12, Z17, Z19
+	VFMADD213PS  Z13, Z17, Z19
+	VFMADD213PS  Z14, Z17, Z19
+	VMULPS       Z17, Z17, Z20
+	VFMADD213PS  Z17, Z20, Z19
+	VADDPS       Z15, Z19, Z19
+	VSCALEFPS.Z  Z18, Z19, K1, Z19
+	VADDPS       Z15, Z19, Z19
+	VDIVPS       Z19, Z15, Z17
+	VMULPS       Z16, Z17, Z17
+	VMOVUPS      Z17, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x00000010, DX
+	JMP          single
+
+tail:
+	TESTQ        DX, DX
+	JZ           done
+	MOVL         $0xffffffff, BX
+	BZHIL        DX, BX, BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (CX), K1, Z16
+	VMULPS       Z16, Z16, Z17
+	VMOVAPS      Z0, Z0
+	VFMADD231PS  Z1, Z17, Z0
+	VMULPS       Z16, Z0, Z0
+	VPXORD       Z2, Z0, Z0
+	VCMPPS       $0x05, Z8, Z0, K2
+	VMAXPS       Z0, Z6, Z0
+	VMINPS       Z0, Z7, Z0
+	VMULPS       Z3, Z0, Z1
+	VRNDSCALEPS  $0x08, Z1, Z1
+	VFNMADD231PS Z4, Z1, Z0
+	VFNMADD231PS Z5, Z1, Z0
+	VMOVAPS      Z9, Z2
+	VFMADD213PS  Z10, Z0, Z2
+	VFMADD213PS  Z11, Z0, Z2
+	VFMADD213PS  Z12, Z0, Z2
+	VFMADD213PS  Z13, Z0, Z2
+	VFMADD213PS  Z14, Z0, Z2
+	VMULPS       Z0, Z0, Z3
+	VFMADD213PS  Z0, Z3, Z2
+	VADDPS       Z15, Z2, Z2
+	VSCALEFPS.Z  Z1, Z2, K2, Z2
+	VADDPS       Z15, Z2, Z2
+	VDIVPS       Z2, Z15, Z0
+	VMULPS       Z16, Z0, Z0
+	VMOVUPS      Z0, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func geluGradAVX512(dx []float32, dy []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·geluGradAVX512(SB), NOSPLIT, $0-72
+	MOVQ    dx_base+0(FP), AX
+	MOVQ    dy_base+24(FP), CX
+	MOVQ    x_base+48(FP), DX
+	MOVQ    dx_len+8(FP), BX
+	VMOVUPS geluCAVX512<>+0(SB), Z0
+	VMOVUPS geluAAVX512<>+0(SB), Z1
+	VMOVUPS geluBAVX512<>+0(SB), Z2
+	VMOVUPS signBitAVX512<>+0(SB), Z3
+	VMOVUPS log2eAVX512<>+0(SB), Z4
+	VMOVUPS ln2HiAVX512<>+0(SB), Z5
+	VMOVUPS ln2LoAVX512<>+0(SB), Z6
+	VMOVUPS expLowAVX512<>+0(SB), Z7
+	VMOVUPS expHighAVX512<>+0(SB), Z8
+	VMOVUPS expMinAVX512<>+0(SB), Z9
+	VMOVUPS c0AVX512<>+0(SB), Z10
+	VMOVUPS c1AVX512<>+0(SB), Z11
+	VMOVUPS c2AVX512<>+0(SB), Z12
+	VMOVUPS c3AVX512<>+0(SB), Z13
+	VMOVUPS c4AVX512<>+0(SB), Z14
+	VMOVUPS c5AVX512<>+0(SB), Z15
+	VMOVUPS oneAVX512<>+0(SB), Z16
+
+single:
+	CMPQ         BX, $0x00000010
+	JL           tail
+	VMOVUPS      (DX), Z17
+	VMULPS       Z17, Z17, Z18
+	VMOVAPS      Z1, Z19
+	VMOVAPS      Z19, Z20
+	VFMADD231PS  Z2, Z18, Z19
+	VFMADD231PS  Z0, Z18, Z20
+	VMULPS       Z17, Z19, Z19
+	VPXORD       Z3, Z19, Z18
+	VCMPPS       $0x05, Z9, Z18, K1
+	VMAXPS       Z18, Z7, Z18
+	VMINPS       Z18, Z8, Z18
+	VMULPS       Z4, Z18, Z19
+	VRNDSCALEPS  $0x08, Z19, Z19
+	VFNMADD231PS Z5, Z19, Z18
+	VFNMADD231PS Z6, Z19, Z18
+	VMOVAPS      Z10, Z21
+	VFMADD213PS  Z11, Z18, Z21
+	VFMADD213PS  Z12, Z18, Z21
+	VFMADD213PS  Z13, Z18, Z21
+	VFMADD213PS  Z14, Z18, Z21
+	VFMADD213PS  Z15, Z18, Z21
+	VMULPS       Z18, Z18, Z22
+	VFMADD213PS  Z18, Z22, Z21
+	VADDPS       Z16, Z21, Z21
+	VSCALEFPS.Z  Z19, Z21, K1, Z21
+	VADDPS       Z16, Z21, Z21
+	VDIVPS       Z21, Z16, Z18
+	VSUBPS       Z18, Z16, Z19
+	VMULPS       Z17, Z19, Z19
+	VFMADD213PS  Z16, Z20, Z19
+	VMULPS       Z19, Z18, Z18
+	VMOVUPS      (CX), Z17
+	VMULPS       Z17, Z18, Z18
+	VMOVUPS      Z18, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	SUBQ         $0x00000010, BX
+	JMP          single
+
+tail:
+	TESTQ        BX, BX
+	JZ           done
+	MOVL         $0xffffffff, SI
+	BZHIL        BX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX), K1, Z17
+	VMULPS       Z17, Z17, Z18
+	VMOVAPS      Z1, Z1
+	VMOVAPS      Z1, Z19
+	VFMADD231PS  Z2, Z18, Z1
+	VFMADD231PS  Z0, Z18, Z19
+	VMULPS       Z17, Z1, Z1
+	VPXORD       Z3, Z1, Z0
+	VCMPPS       $0x05, Z9, Z0, K2
+	VMAXPS       Z0, Z7, Z0
+	VMINPS       Z0, Z8, Z0
+	VMULPS       Z4, Z0, Z1
+	VRNDSCALEPS  $0x08, Z1, Z1
+	VFNMADD231PS Z5, Z1, Z0
+	VFNMADD231PS Z6, Z1, Z0
+	VMOVAPS      Z10, Z2
+	VFMADD213PS  Z11, Z0, Z2
+	VFMADD213PS  Z12, Z0, Z2
+	VFMADD213PS  Z13, Z0, Z2
+	VFMADD213PS  Z14, Z0, Z2
+	VFMADD213PS  Z15, Z0, Z2
+	VMULPS       Z0, Z0, Z3
+	VFMADD213PS  Z0, Z3, Z2
+	VADDPS       Z16, Z2, Z2
+	VSCALEFPS.Z  Z1, Z2, K2, Z2
+	VADDPS       Z16, Z2, Z2
+	VDIVPS       Z2, Z16, Z0
+	VSUBPS       Z0, Z16, Z1
+	VMULPS       Z17, Z1, Z1
+	VFMADD213PS  Z16, Z19, Z1
+	VMULPS       Z1, Z0, Z0
+	VMOVUPS.Z    (CX), K1, Z1
+	VMULPS       Z1, Z0, Z0
+	VMOVUPS      Z0, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func squaresAboutAVX512(x []float32, m float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
+TEXT ·squaresAboutAVX512(SB), NOSPLIT, $0-36
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	VBROADCASTSS m+24(FP), Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+
+many:
+	CMPQ        CX, $0x00000040
+	JL          single
+	VMOVUPS     (AX), Z5
+	VSUBPS      Z0, Z5, Z5
+	VFMADD231PS Z5, Z5, Z1
+	VMOVUPS     64(AX), Z5
+	VSUBPS      Z0, Z5, Z5
+	VFMADD231PS Z5, Z5, Z2
+	VMOVUPS     128(AX), Z5
+	VSUBPS      Z0, Z5, Z5
+	VFMADD231PS Z5, Z5, Z3
+	VMOVUPS     192(AX), Z5
+	VSUBPS      Z0, Z5, Z5
+	VFMADD231PS Z5, Z5, Z4
+	ADDQ        $0x00000100, AX
+	SUBQ        $0x00000040, CX
+	JMP         many
+
+single:
+	CMPQ        CX, $0x00000010
+	JL          tail
+	VMOVUPS     (AX), Z5
+	VSUBPS      Z0, Z5, Z5
+	VFMADD231PS Z5, Z5, Z1
+	ADDQ        $0x00000040, AX
+	SUBQ        $0x00000010, CX
+	JMP         single
+
+tail:
+	TESTQ       CX, CX
+	JZ          done
+	MOVL        $0xffffffff, DX
+	BZHIL       CX, DX, DX
+	KMOVW       DX, K1
+	VMOVUPS.Z   (AX), K1, Z5
+	VSUBPS      Z0, Z5, Z5
+	VMOVAPS.Z   Z5, K1, Z5
+	VFMADD231PS Z5, Z5, Z1
+
+done:
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z4, Z2, Z2
+	VADDPS        Z2, Z1, Z1
+	VEXTRACTF32X8 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	MOVSS         X1, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func dotAboutAVX512(a []float32, b []float32, c []float32, m float32) float32
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
+TEXT ·dotAboutAVX512(SB), NOSPLIT, $0-84
+	MOVQ         a_base+0(FP), AX
+	MOVQ         b_base+24(FP), CX
+	MOVQ         c_base+48(FP), DX
+	MOVQ         a_len+8(FP), BX
+	VBROADCASTSS m+72(FP), Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+
+many:
+	CMPQ        BX, $0x00000040
+	JL          single
+	VMOVUPS     (AX), Z5
+	VMOVUPS     (DX), Z6
+	VMOVUPS     (CX), Z7
+	VMULPS      Z7, Z5, Z5
+	VSUBPS      Z0, Z6, Z6
+	VFMADD231PS Z6, Z5, Z1
+	VMOVUPS     64(AX), Z5
+	VMOVUPS     64(DX), Z6
+	VMOVUPS     64(CX), Z7
+	VMULPS      Z7, Z5, Z5
+	VSUBPS      Z0, Z6, Z6
+	VFMADD231PS Z6, Z5, Z2
+	VMOVUPS     128(AX), Z5
+	VMOVUPS     128(DX), Z6
+	VMOVUPS     128(CX), Z7
+	VMULPS      Z7, Z5, Z5
+	VSUBPS      Z0, Z6, Z6
+	VFMADD231PS Z6, Z5, Z3
+	VMOVUPS     192(AX), Z5
+	VMOVUPS     192(DX), Z6
+	VMOVUPS     192(CX), Z7
+	VMULPS      Z7, Z5, Z5
+	VSUBPS      Z0, Z6, Z6
+	VFMADD231PS Z6, Z5, Z4
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000100, CX
+	ADDQ        $0x00000100, DX
+	SUBQ        $0x00000040, BX
+	JMP         many
+
+single:
+	CMPQ        BX, $0x00000010
+	JL          tail
+	VMOVUPS     (AX), Z5
+	VMOVUPS     (DX), Z6
+	VMOVUPS     (CX), Z7
+	VMULPS      Z7, Z5, Z5
+	VSUBPS      Z0, Z6, Z6
+	VFMADD231PS Z6, Z5, Z1
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000040, DX
+	SUBQ        $0x00000010, BX
+	JMP         single
+
+tail:
+	TESTQ       BX, BX
+	JZ          done
+	MOVL        $0xffffffff, SI
+	BZHIL       BX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (AX), K1, Z5
+	VMOVUPS.Z   (DX), K1, Z6
+	VMOVUPS.Z   (CX), K1, Z7
+	VMULPS      Z7, Z5, Z5
+	VSUBPS      Z0, Z6, Z6
+	VFMADD231PS Z6, Z5, Z1
+
+done:
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z4, Z2, Z2
+	VADDPS        Z2, Z1, Z1
+	VEXTRACTF32X8 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	MOVSS         X1, ret+80(FP)
+	VZEROUPPER
+	RET
+
+// func normaliseAVX512(y []float32, x []float32, gamma []float32, beta []float32, m float32, r float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·normaliseAVX512(SB), NOSPLIT, $0-104
+	MOVQ         y_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         gamma_base+48(FP), DX
+	MOVQ         beta_base+72(FP), BX
+	MOVQ         y_len+8(FP), SI
+	VBROADCASTSS m+96(FP), Z0
+	VBROADCASTSS r+100(FP), Z1
+
+many:
+	CMPQ        SI, $0x00000020
+	JL          single
+	VMOVUPS     (CX), Z2
+	VMOVUPS     (BX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VMOVUPS     (DX), Z4
+	VFMADD132PS Z4, Z3, Z2
+	VMOVUPS     Z2, (AX)
+	VMOVUPS     64(CX), Z2
+	VMOVUPS     64(BX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VMOVUPS     64(DX), Z4
+	VFMADD132PS Z4, Z3, Z2
+	VMOVUPS     Z2, 64(AX)
+	ADDQ        $0x00000080, AX
+	ADDQ        $0x00000080, CX
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000080, BX
+	SUBQ        $0x00000020, SI
+	JMP         many
+
+single:
+	CMPQ        SI, $0x00000010
+	JL          tail
+	VMOVUPS     (CX), Z2
+	VMOVUPS     (BX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VMOVUPS     (DX), Z4
+	VFMADD132PS Z4, Z3, Z2
+	VMOVUPS     Z2, (AX)
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, BX
+	SUBQ        $0x00000010, SI
+	JMP         single
+
+tail:
+	TESTQ       SI, SI
+	JZ          done
+	MOVL        $0xffffffff, DI
+	BZHIL       SI, DI, DI
+	KMOVW       DI, K1
+	VMOVUPS.Z   (CX), K1, Z2
+	VMOVUPS.Z   (BX), K1, Z3
+	VSUBPS      Z0, Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VMOVUPS.Z   (DX), K1, Z0
+	VFMADD132PS Z0, Z3, Z2
+	VMOVUPS     Z2, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func mulAboutAVX512(dst []float32, a []float32, b []float32, m float32, r float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·mulAboutAVX512(SB), NOSPLIT, $0-80
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         a_base+24(FP), CX
+	MOVQ         b_base+48(FP), DX
+	MOVQ         dst_len+8(FP), BX
+	VBROADCASTSS m+72(FP), Z0
+	VBROADCASTSS r+76(FP), Z1
+
+many:
+	CMPQ        BX, $0x00000040
+	JL          single
+	VMOVUPS     (DX), Z2
+	VMOVUPS     (AX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMOVUPS     (CX), Z4
+	VMULPS      Z4, Z2, Z2
+	VFMADD231PS Z1, Z2, Z3
+	VMOVUPS     Z3, (AX)
+	VMOVUPS     64(DX), Z2
+	VMOVUPS     64(AX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMOVUPS     64(CX), Z4
+	VMULPS      Z4, Z2, Z2
+	VFMADD231PS Z1, Z2, Z3
+	VMOVUPS     Z3, 64(AX)
+	VMOVUPS     128(DX), Z2
+	VMOVUPS     128(AX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMOVUPS     128(CX), Z4
+	VMULPS      Z4, Z2, Z2
+	VFMADD231PS Z1, Z2, Z3
+	VMOVUPS     Z3, 128(AX)
+	VMOVUPS     192(DX), Z2
+	VMOVUPS     192(AX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMOVUPS     192(CX), Z4
+	VMULPS      Z4, Z2, Z2
+	VFMADD231PS Z1, Z2, Z3
+	VMOVUPS     Z3, 192(AX)
+	ADDQ        $0x00000100, AX
+	ADDQ        $0x00000100, CX
+	ADDQ        $0x00000100, DX
+	SUBQ        $0x00000040, BX
+	JMP         many
+
+single:
+	CMPQ        BX, $0x00000010
+	JL          tail
+	VMOVUPS     (DX), Z2
+	VMOVUPS     (AX), Z3
+	VSUBPS      Z0, Z2, Z2
+	VMOVUPS     (CX), Z4
+	VMULPS      Z4, Z2, Z2
+	VFMADD231PS Z1, Z2, Z3
+	VMOVUPS     Z3, (AX)
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+	ADDQ        $0x00000040, DX
+	SUBQ        $0x00000010, BX
+	JMP         single
+
+tail:
+	TESTQ       BX, BX
+	JZ          done
+	MOVL        $0xffffffff, SI
+	BZHIL       BX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX), K1, Z2
+	VMOVUPS.Z   (AX), K1, Z3
+	VSUBPS      Z0, Z2, Z2
+	VMOVUPS.Z   (CX), K1, Z0
+	VMULPS      Z0, Z2, Z2
+	VFMADD231PS Z1, Z2, Z3
+	VMOVUPS     Z3, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func layerNormGradAVX512(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·layerNormGradAVX512(SB), NOSPLIT, $0-112
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         gamma_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS m+96(FP), Z0
+	VBROADCASTSS r+100(FP), Z1
+	VBROADCASTSS mean+104(FP), Z2
+	VBROADCASTSS c+108(FP), Z3
+
+single:
+	CMPQ         SI, $0x00000010
+	JL           tail
+	VMOVUPS      (BX), Z4
+	VMOVUPS      (DX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMOVUPS      (CX), Z6
+	VFMSUB132PS  Z6, Z2, Z4
+	VFNMADD231PS Z3, Z5, Z4
+	VMULPS       Z1, Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, BX
+	SUBQ         $0x00000010, SI
+	JMP          single
+
+tail:
+	TESTQ        SI, SI
+	JZ           done
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K1
+	VMOVUPS.Z    (BX), K1, Z4
+	VMOVUPS.Z    (DX), K1, Z5
+	VSUBPS       Z0, Z5, Z5
+	VMOVUPS.Z    (CX), K1, Z0
+	VFMSUB132PS  Z0, Z2, Z4
+	VFNMADD231PS Z3, Z5, Z4
+	VMULPS       Z1, Z4, Z4
+	VMOVUPS      Z4, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func layerNormGradAddAVX512(dx []float32, dy []float32, x []float32, gamma []float32, m float32, r float32, mean float32, c float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·layerNormGradAddAVX512(SB), NOSPLIT, $0-112
+	MOVQ         dx_base+0(FP), AX
+	MOVQ         dy_base+24(FP), CX
+	MOVQ         x_base+48(FP), DX
+	MOVQ         gamma_base+72(FP), BX
+	MOVQ         dx_len+8(FP), SI
+	VBROADCASTSS m+96(FP), Z0
+	VBROADCASTSS r+100(FP), Z1
+	VBROADCASTSS mean+104(FP), Z2
+	VBROADCASTSS c+108(FP), Z3
+
+single:
+	CMPQ         SI, $0x00000010
+	JL           tail
+	VMOVUPS      (BX), Z4
+	VMOVUPS      (DX), Z5
+	VSUBPS       Z0, Z5, Z5
+	VMOVUPS      (CX), Z6
+	VFMSUB132PS  Z6, Z2, Z4
+	VFNMADD231PS Z3, Z5, Z4
+	VMULPS       Z1, Z4, Z4
+	VMOVUPS      (AX), Z5
+	VADDPS       Z5, Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, BX
+	SUBQ         $0x00000010, SI
+	JMP          single
+
+tail:
+	TESTQ        SI, SI
+	JZ           done
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K1
+	VMOVUPS.Z    (BX), K1, Z4
+	VMOVUPS.Z    (DX), K1, Z5
+	VSUBPS       Z0, Z5, Z5
+	VMOVUPS.Z    (CX), K1, Z0
+	VFMSUB132PS  Z0, Z2, Z4
+	VFNMADD231PS Z3, Z5, Z4
+	VMULPS       Z1, Z4, Z4
+	VMOVUPS.Z    (AX), K1, Z0
+	VADDPS       Z0, Z4, Z4
+	VMOVUPS      Z4, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
 // func adamwAVX512(w []float32, g []float32, m []float32, v []float32, p *float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·adamwAVX512(SB), NOSPLIT, $0-104
@@ -2293,6 +3084,60 @@ tail:
 	VFMADD231PS Z1, Z3, Z4
 	VFMADD231PS Z2, Z4, Z3
 	VMOVUPS     Z3, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func widenAVX512(dst *float32, src *uint16, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·widenAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+next:
+	TESTQ     DX, DX
+	JZ        done
+	VPMOVZXWD (CX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $0x00000020, CX
+	ADDQ      $0x00000040, AX
+	DECQ      DX
+	JMP       next
+
+done:
+	VZEROUPPER
+	RET
+
+// func narrowAVX512(dst *uint16, src *float32, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    vectors+16(FP), DX
+	VMOVUPS unitAVX512<>+0(SB), Z0
+	VMOVUPS halfAVX512<>+0(SB), Z1
+	VMOVUPS quietAVX512<>+0(SB), Z2
+
+next:
+	TESTQ     DX, DX
+	JZ        done
+	VMOVUPS   (CX), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VCMPPS    $0x03, Z3, Z3, K1
+	VPORD     Z2, Z3, Z5
+	VPANDD    Z0, Z4, Z4
+	VPADDD    Z1, Z4, Z4
+	VPADDD    Z4, Z3, Z3
+	VMOVDQA32 Z5, K1, Z3
+	VPSRLD    $0x10, Z3, Z3
+	VPMOVDW   Z3, (AX)
+	ADDQ      $0x00000040, CX
+	ADDQ      $0x00000020, AX
+	DECQ      DX
+	JMP       next
 
 done:
 	VZEROUPPER

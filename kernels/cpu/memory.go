@@ -98,13 +98,13 @@ func (d *Device) Copy(dst, src kernels.Buffer) {
 		panic(fmt.Sprintf("cpu: copy of a buffer of %d bytes into one of %d", src.Bytes(), dst.Bytes()))
 	}
 	to, from := d.Host(dst), d.Host(src)
-	d.split(len(to), 1<<20, func(i, j int) { copy(to[i:j], from[i:j]) })
+	d.split(len(to), 1<<20, func(_ *workerScratch, i, j int) { copy(to[i:j], from[i:j]) })
 }
 
 // Zero sets all bytes of b to zero.
 func (d *Device) Zero(b kernels.Buffer) {
 	h := d.Host(b)
-	d.split(len(h), 1<<20, func(i, j int) { clear(h[i:j]) })
+	d.split(len(h), 1<<20, func(_ *workerScratch, i, j int) { clear(h[i:j]) })
 }
 
 // pointer turns an address outside the Go heap into a pointer. Going through

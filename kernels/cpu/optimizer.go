@@ -39,8 +39,8 @@ func (d *Device) StepAdamW(w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 		eps:          p.Eps,
 		keep:         float32(1 - float64(p.LR)*float64(p.WeightDecay)),
 	}
-	round := rounder(op, low, n)
-	d.split(n, 16384, func(i, j int) {
+	round := rounder(op, d.vec.narrow, low, n)
+	d.split(n, 16384, func(_ *workerScratch, i, j int) {
 		d.vec.adamw(vw[i:j], vg[i:j], vm[i:j], vv[i:j], &a)
 		round(vw, i, j)
 	})
@@ -58,23 +58,23 @@ func (d *Device) StepSGD(w, g, b, low kernels.Buffer, p kernels.SGD) {
 	}
 	vw, vg := f32(op, "w", w, n), f32(op, "g", g, n)
 	a := sgdParams{p.GradScale, p.WeightDecay, p.Momentum, -p.LR}
-	round := rounder(op, low, n)
+	round := rounder(op, d.vec.narrow, low, n)
 	if p.Momentum == 0 {
-		d.split(n, 16384, func(i, j int) {
+		d.split(n, 16384, func(_ *workerScratch, i, j int) {
 			d.vec.sgdPlain(vw[i:j], vg[i:j], &a)
 			round(vw, i, j)
 		})
 		return
 	}
 	vb := f32(op, "b", b, n)
-	d.split(n, 16384, func(i, j int) {
+	d.split(n, 16384, func(_ *workerScratch, i, j int) {
 		d.vec.sgd(vw[i:j], vg[i:j], vb[i:j], &a)
 		round(vw, i, j)
 	})
 }
 
 // rounder returns what writes elements [i, j) of w rounded into low, which is empty or has n.
-func rounder(op string, low kernels.Buffer, n int) func(w []float32, i, j int) {
+func rounder(op string, narrow func([]uint16, []float32), low kernels.Buffer, n int) func(w []float32, i, j int) {
 	if low.Empty() {
 		return func([]float32, int, int) {}
 	}
@@ -82,5 +82,5 @@ func rounder(op string, low kernels.Buffer, n int) func(w []float32, i, j int) {
 		panic("cpu: " + op + ": low differs in length")
 	}
 	v := bf16(op, "low", low, n)
-	return func(w []float32, i, j int) { narrowGo(v[i:j], w[i:j]) }
+	return func(w []float32, i, j int) { narrow(v[i:j], w[i:j]) }
 }

@@ -92,10 +92,10 @@ func (p *pool) close() {
 }
 
 // split cuts [0, n) into pieces at multiples of grain, shares them out, and runs
-// fn on each. Only for work whose result does not depend on where it is cut.
+// fn on each, with the scratch of its thread. Only for work whose result does not depend on where it is cut.
 // Pieces are short even on one thread: assembly cannot be preempted, and a long
 // stretch of it would hold up the garbage collector and every goroutine with it.
-func (d *Device) split(n, grain int, fn func(from, to int)) {
+func (d *Device) split(n, grain int, fn func(w *workerScratch, from, to int)) {
 	size := grain * 16
 	if d.threads > 1 {
 		each := (n + d.threads - 1) / d.threads
@@ -104,15 +104,15 @@ func (d *Device) split(n, grain int, fn func(from, to int)) {
 	pieces := (n + size - 1) / size
 	if d.threads == 1 || pieces == 1 {
 		for i := range pieces {
-			fn(i*size, min(n, (i+1)*size))
+			fn(&d.work[0], i*size, min(n, (i+1)*size))
 		}
 		return
 	}
-	d.pool.run(pieces, func(_, i int) { fn(i*size, min(n, (i+1)*size)) })
+	d.pool.run(pieces, func(worker, i int) { fn(&d.work[worker], i*size, min(n, (i+1)*size)) })
 }
 
 // splitRows is split for rows of the given width: pieces of at least about 8192 elements,
 // below which waking a worker costs more than it helps.
-func (d *Device) splitRows(rows, width int, fn func(from, to int)) {
+func (d *Device) splitRows(rows, width int, fn func(w *workerScratch, from, to int)) {
 	d.split(rows, max(1, 8192/max(1, width)), fn)
 }

@@ -41,21 +41,23 @@ func (d *Device) Rotary(x kernels.Buffer, rows, seq, heads, headDim, ld int, the
 	if rows == 0 || heads == 0 {
 		return
 	}
-	v := f32(op, "x", x, (rows-1)*ld+heads*headDim)
+	v := actsOf(op, (rows-1)*ld+heads*headDim, "x", x)
 	d.rotary.grow(headDim, theta, seq)
 	half := headDim / 2
 	turn := d.vec.rotate
 	if inverse {
 		turn = d.vec.rotateBack
 	}
-	d.splitRows(rows, heads*headDim, func(from, to int) {
+	d.splitRows(rows, heads*headDim, func(w *workerScratch, from, to int) {
 		for i := from; i < to; i++ {
 			pos := i % seq
 			cos, sin := d.rotary.cos[pos*half:(pos+1)*half], d.rotary.sin[pos*half:(pos+1)*half]
+			all := v.read(d, w.row(0, heads*headDim), i*ld, i*ld+heads*headDim)
 			for h := range heads {
-				a := v[i*ld+h*headDim:]
+				a := all[h*headDim:]
 				turn(a[:half], a[half:headDim], cos, sin)
 			}
+			v.put(d, all, i*ld)
 		}
 	})
 }

@@ -6,11 +6,13 @@ import "github.com/pipetrain/pipetrain/kernels"
 // products); gu is rows × 2·ffn, g first.
 func (d *Device) SwiGLUForward(y, gu kernels.Buffer, rows, ffn int) {
 	const op = "SwiGLUForward"
-	vy, vgu := f32(op, "y", y, rows*ffn), f32(op, "gu", gu, rows*2*ffn)
-	d.splitRows(rows, ffn, func(from, to int) {
+	vy, vgu := actsOf(op, rows*ffn, "y", y), like(op, rows*2*ffn, "gu", gu, y)
+	d.splitRows(rows, ffn, func(w *workerScratch, from, to int) {
 		for i := from; i < to; i++ {
-			r := vgu[i*2*ffn : (i+1)*2*ffn]
-			d.vec.swiglu(vy[i*ffn:(i+1)*ffn], r[:ffn], r[ffn:])
+			r := vgu.read(d, w.row(0, 2*ffn), i*2*ffn, (i+1)*2*ffn)
+			v := vy.room(w.row(1, ffn), i*ffn, (i+1)*ffn)
+			d.vec.swiglu(v, r[:ffn], r[ffn:])
+			vy.put(d, v, i*ffn)
 		}
 	})
 }
@@ -19,12 +21,14 @@ func (d *Device) SwiGLUForward(y, gu kernels.Buffer, rows, ffn int) {
 // dg = dy·u·σ(g)·(1 + g·(1 − σ(g))). dgu may be gu itself.
 func (d *Device) SwiGLUBackward(dgu, dy, gu kernels.Buffer, rows, ffn int) {
 	const op = "SwiGLUBackward"
-	vd, vdy := f32(op, "dgu", dgu, rows*2*ffn), f32(op, "dy", dy, rows*ffn)
-	vgu := f32(op, "gu", gu, rows*2*ffn)
-	d.splitRows(rows, ffn, func(from, to int) {
+	vd, vdy := actsOf(op, rows*2*ffn, "dgu", dgu), like(op, rows*ffn, "dy", dy, dgu)
+	vgu := like(op, rows*2*ffn, "gu", gu, dgu)
+	d.splitRows(rows, ffn, func(w *workerScratch, from, to int) {
 		for i := from; i < to; i++ {
-			r, o := vgu[i*2*ffn:(i+1)*2*ffn], vd[i*2*ffn:(i+1)*2*ffn]
-			d.vec.swigluGrad(o[:ffn], o[ffn:], vdy[i*ffn:(i+1)*ffn], r[:ffn], r[ffn:])
+			r := vgu.read(d, w.row(0, 2*ffn), i*2*ffn, (i+1)*2*ffn)
+			o := vd.room(w.row(1, 2*ffn), i*2*ffn, (i+1)*2*ffn)
+			d.vec.swigluGrad(o[:ffn], o[ffn:], vdy.read(d, w.row(2, ffn), i*ffn, (i+1)*ffn), r[:ffn], r[ffn:])
+			vd.put(d, o, i*2*ffn)
 		}
 	})
 }

@@ -28,6 +28,19 @@ type vecKernels struct {
 	normGrad    func(dx, dy, x, gamma []float32, r, c float32) // dx = gamma·dy·r + x·c
 	normGradAdd func(dx, dy, x, gamma []float32, r, c float32) // dx += gamma·dy·r + x·c
 
+	squaresAbout     func(x []float32, m float32) float32                    // Σ (x−m)²
+	dotAbout         func(a, b, c []float32, m float32) float32              // Σ a·b·(c−m)
+	normalise        func(y, x, gamma, beta []float32, m, r float32)         // y = (x−m)·r·gamma + beta
+	mulAbout         func(dst, a, b []float32, m, r float32)                 // dst += a·(b−m)·r
+	layerNormGrad    func(dx, dy, x, gamma []float32, m, r, mean, c float32) // dx = r·(gamma·dy − mean − (x−m)·c)
+	layerNormGradAdd func(dx, dy, x, gamma []float32, m, r, mean, c float32) // dx += the same
+
+	gelu     func(y, x []float32)      // y = x·σ(2·√(2/π)·(x + 0.044715·x³))
+	geluGrad func(dx, dy, x []float32) // dx = dy·(that function's derivative); dx may be x
+
+	widen  func(dst []float32, src []uint16) // bf16 as f32
+	narrow func(dst []uint16, src []float32) // f32 rounded to bf16
+
 	rotate     func(a, b, cos, sin []float32) // (a, b) = (a·cos − b·sin, b·cos + a·sin)
 	rotateBack func(a, b, cos, sin []float32) // (a, b) = (a·cos + b·sin, b·cos − a·sin)
 

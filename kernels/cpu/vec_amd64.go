@@ -17,29 +17,39 @@ func init() {
 }
 
 var avx512Kernels = vecKernels{
-	name:        "avx512",
-	add:         addAVX512,
-	scale:       scaleAVX512,
-	mulAcc:      mulAccAVX512,
-	scaleMul:    scaleMulAVX512,
-	dot:         dotAVX512,
-	dot3:        dot3AVX512,
-	max:         maxAVX512,
-	sum:         sumAVX512,
-	sumSquares:  sumSquaresAVX512,
-	sumExp:      sumExpAVX512,
-	expSum:      expSumAVX512,
-	expScale:    expScaleAVX512,
-	normGrad:    normGradAVX512,
-	normGradAdd: normGradAddAVX512,
-	rotate:      rotateAVX512,
-	rotateBack:  rotateBackAVX512,
-	swiglu:      swigluAVX512,
-	swigluGrad:  swigluGradAVX512,
-	softmaxGrad: softmaxGradAVX512,
-	adamw:       func(w, g, m, v []float32, p *adamParams) { adamwAVX512(w, g, m, v, &p.beta1) },
-	sgd:         func(w, g, b []float32, p *sgdParams) { sgdAVX512(w, g, b, &p.gradScale) },
-	sgdPlain:    func(w, g []float32, p *sgdParams) { sgdPlainAVX512(w, g, &p.gradScale) },
+	name:             "avx512",
+	add:              addAVX512,
+	scale:            scaleAVX512,
+	mulAcc:           mulAccAVX512,
+	scaleMul:         scaleMulAVX512,
+	dot:              dotAVX512,
+	dot3:             dot3AVX512,
+	max:              maxAVX512,
+	sum:              sumAVX512,
+	sumSquares:       sumSquaresAVX512,
+	sumExp:           sumExpAVX512,
+	expSum:           expSumAVX512,
+	expScale:         expScaleAVX512,
+	normGrad:         normGradAVX512,
+	normGradAdd:      normGradAddAVX512,
+	squaresAbout:     squaresAboutAVX512,
+	dotAbout:         dotAboutAVX512,
+	normalise:        normaliseAVX512,
+	mulAbout:         mulAboutAVX512,
+	layerNormGrad:    layerNormGradAVX512,
+	layerNormGradAdd: layerNormGradAddAVX512,
+	gelu:             geluAVX512,
+	geluGrad:         geluGradAVX512,
+	widen:            func(dst []float32, src []uint16) { widenWhole(dst, src, 16, widenAVX512) },
+	narrow:           func(dst []uint16, src []float32) { narrowWhole(dst, src, 16, narrowAVX512) },
+	rotate:           rotateAVX512,
+	rotateBack:       rotateBackAVX512,
+	swiglu:           swigluAVX512,
+	swigluGrad:       swigluGradAVX512,
+	softmaxGrad:      softmaxGradAVX512,
+	adamw:            func(w, g, m, v []float32, p *adamParams) { adamwAVX512(w, g, m, v, &p.beta1) },
+	sgd:              func(w, g, b []float32, p *sgdParams) { sgdAVX512(w, g, b, &p.gradScale) },
+	sgdPlain:         func(w, g []float32, p *sgdParams) { sgdPlainAVX512(w, g, &p.gradScale) },
 	gemm: gemmKernel{
 		fast: true, mr: 14, nr: 32, kc: tileKC, mc: 24 * 14, nc: 4096,
 		tile:      tiles{tilesAVX512[:], tilesTAVX512[:]}.run,
@@ -48,34 +58,62 @@ var avx512Kernels = vecKernels{
 }
 
 var avx2Kernels = vecKernels{
-	name:        "avx2",
-	add:         addAVX2,
-	scale:       scaleAVX2,
-	mulAcc:      mulAccAVX2,
-	scaleMul:    scaleMulAVX2,
-	dot:         dotAVX2,
-	dot3:        dot3AVX2,
-	max:         maxAVX2,
-	sum:         sumAVX2,
-	sumSquares:  sumSquaresAVX2,
-	sumExp:      sumExpAVX2,
-	expSum:      expSumAVX2,
-	expScale:    expScaleAVX2,
-	normGrad:    normGradAVX2,
-	normGradAdd: normGradAddAVX2,
-	rotate:      rotateAVX2,
-	rotateBack:  rotateBackAVX2,
-	swiglu:      swigluAVX2,
-	swigluGrad:  swigluGradAVX2,
-	softmaxGrad: softmaxGradAVX2,
-	adamw:       func(w, g, m, v []float32, p *adamParams) { adamwAVX2(w, g, m, v, &p.beta1) },
-	sgd:         func(w, g, b []float32, p *sgdParams) { sgdAVX2(w, g, b, &p.gradScale) },
-	sgdPlain:    func(w, g []float32, p *sgdParams) { sgdPlainAVX2(w, g, &p.gradScale) },
+	name:             "avx2",
+	add:              addAVX2,
+	scale:            scaleAVX2,
+	mulAcc:           mulAccAVX2,
+	scaleMul:         scaleMulAVX2,
+	dot:              dotAVX2,
+	dot3:             dot3AVX2,
+	max:              maxAVX2,
+	sum:              sumAVX2,
+	sumSquares:       sumSquaresAVX2,
+	sumExp:           sumExpAVX2,
+	expSum:           expSumAVX2,
+	expScale:         expScaleAVX2,
+	normGrad:         normGradAVX2,
+	normGradAdd:      normGradAddAVX2,
+	squaresAbout:     squaresAboutAVX2,
+	dotAbout:         dotAboutAVX2,
+	normalise:        normaliseAVX2,
+	mulAbout:         mulAboutAVX2,
+	layerNormGrad:    layerNormGradAVX2,
+	layerNormGradAdd: layerNormGradAddAVX2,
+	gelu:             geluAVX2,
+	geluGrad:         geluGradAVX2,
+	widen:            func(dst []float32, src []uint16) { widenWhole(dst, src, 8, widenAVX2) },
+	narrow:           func(dst []uint16, src []float32) { narrowWhole(dst, src, 8, narrowAVX2) },
+	rotate:           rotateAVX2,
+	rotateBack:       rotateBackAVX2,
+	swiglu:           swigluAVX2,
+	swigluGrad:       swigluGradAVX2,
+	softmaxGrad:      softmaxGradAVX2,
+	adamw:            func(w, g, m, v []float32, p *adamParams) { adamwAVX2(w, g, m, v, &p.beta1) },
+	sgd:              func(w, g, b []float32, p *sgdParams) { sgdAVX2(w, g, b, &p.gradScale) },
+	sgdPlain:         func(w, g []float32, p *sgdParams) { sgdPlainAVX2(w, g, &p.gradScale) },
 	gemm: gemmKernel{
 		fast: true, mr: 6, nr: 16, kc: tileKC, mc: 56 * 6, nc: 4096,
 		tile:      tiles{tilesAVX2[:], tilesTAVX2[:]}.run,
 		transpose: transposeAVX2,
 	},
+}
+
+// widenWhole leaves whole vectors to the assembly and the rest to the plain version.
+func widenWhole(dst []float32, src []uint16, lanes int, f func(*float32, *uint16, int)) {
+	n := len(dst) / lanes
+	if n > 0 {
+		f(&dst[0], &src[:len(dst)][0], n)
+	}
+	widenGo(dst[n*lanes:], src[n*lanes:])
+}
+
+// narrowWhole is widenWhole the other way.
+func narrowWhole(dst []uint16, src []float32, lanes int, f func(*uint16, *float32, int)) {
+	n := len(dst) / lanes
+	if n > 0 {
+		f(&dst[0], &src[:len(dst)][0], n)
+	}
+	narrowGo(dst[n*lanes:], src[n*lanes:])
 }
 
 // tileFunc is one generated kernel; its rows are in its name.

@@ -42,15 +42,18 @@ func dotAboutGo(a, b, c []float32, m float32) float32 {
 	return (s0 + s1) + (s2 + s3)
 }
 
-// layerNormGradGo is dx (+)= r·(gamma·dy − mean − (x−m)·c).
-func layerNormGradGo(dx, dy, x, gamma []float32, m, r, mean, c float32, accumulate bool) {
+// layerNormGradGo is dx = r·(gamma·dy − mean − (x−m)·c).
+func layerNormGradGo(dx, dy, x, gamma []float32, m, r, mean, c float32) {
 	dy, x, gamma = dy[:len(dx)], x[:len(dx)], gamma[:len(dx)]
 	for i := range dx {
-		v := r * (gamma[i]*dy[i] - mean - (x[i]-m)*c)
-		if accumulate {
-			v += dx[i]
-		}
-		dx[i] = v
+		dx[i] = r * (gamma[i]*dy[i] - mean - (x[i]-m)*c)
+	}
+}
+
+func layerNormGradAddGo(dx, dy, x, gamma []float32, m, r, mean, c float32) {
+	dy, x, gamma = dy[:len(dx)], x[:len(dx)], gamma[:len(dx)]
+	for i := range dx {
+		dx[i] += r * (gamma[i]*dy[i] - mean - (x[i]-m)*c)
 	}
 }
 

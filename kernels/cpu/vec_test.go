@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"unsafe"
 )
 
 // TestKernelsAgainstGo calls each assembly kernel with random slices of every
@@ -92,6 +93,26 @@ func compareKernel(t *testing.T, name string, k, ref *vecKernels) {
 					k.normGrad(a, b, c, d, 0.7, 0.2)
 				case "normGradAdd":
 					k.normGradAdd(a, b, c, d, 0.7, 0.2)
+				case "squaresAbout":
+					return float64(k.squaresAbout(a, 0.3))
+				case "dotAbout":
+					return float64(k.dotAbout(a, b, c, 0.3))
+				case "normalise":
+					k.normalise(a, b, c, d, 0.3, 0.7)
+				case "mulAbout":
+					k.mulAbout(a, b, c, 0.3, 0.7)
+				case "layerNormGrad":
+					k.layerNormGrad(a, b, c, d, 0.3, 0.7, 0.1, 0.2)
+				case "layerNormGradAdd":
+					k.layerNormGradAdd(a, b, c, d, 0.3, 0.7, 0.1, 0.2)
+				case "gelu":
+					k.gelu(a, b)
+				case "geluGrad":
+					k.geluGrad(a, b, c)
+				case "widen": // any bits are bf16 numbers
+					k.widen(a, halves(b))
+				case "narrow":
+					k.narrow(halves(a)[:len(b)], b)
 				case "rotate":
 					k.rotate(a, b, c, d)
 				case "rotateBack":
@@ -124,6 +145,31 @@ func compareKernel(t *testing.T, name string, k, ref *vecKernels) {
 			}
 			if t.Failed() {
 				return
+			}
+		}
+	}
+}
+
+// halves looks at the first half of v as twice as many bf16 numbers.
+func halves(v []float32) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
+}
+
+// TestNarrow rounds every upper half with the lower halves that matter, by every
+// instruction set, to the same bits.
+func TestNarrow(t *testing.T) {
+	low := []uint32{0, 1, 0x7fff, 0x8000, 0x8001, 0xffff}
+	x, got := make([]float32, 1<<16), make([]uint16, 1<<16)
+	for _, isa := range isas {
+		for _, l := range low {
+			for i := range x {
+				x[i] = math.Float32frombits(uint32(i)<<16 | l)
+			}
+			isa.narrow(got, x)
+			for i, v := range x {
+				if want := roundBF16(v); got[i] != want {
+					t.Fatalf("%s: %#x gives %#x, want %#x", isa.name, math.Float32bits(v), got[i], want)
+				}
 			}
 		}
 	}

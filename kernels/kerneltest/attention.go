@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"math"
+	"slices"
 
 	"github.com/pipetrain/pipetrain/kernels"
 )
@@ -16,34 +17,38 @@ var attentionShapes = []kernels.Attention{
 }
 
 var attentionCases = []Case{
-	{Name: "Attention/Forward", run: func(c *check) {
+	{Name: "Attention/Forward", bothTypes: true, run: func(c *check) {
 		for _, s := range attentionShapes {
 			for _, scale := range []float64{1, 6} { // 6: peaked rows, large scores
 				c.begin("%+v scale %g", s, scale)
-				qkv := c.in("qkv", c.normal(s.Rows()*s.QKVWidth(), scale))
-				o, lse := c.out("o", s.Rows()*s.Heads*s.HeadDim), c.out("lse", s.Rows()*s.Heads)
-				c.d.AttentionForward(o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s, kernels.F32)).buf, s)
-				wo, wl := attentionOnce(c, wide(qkv.data), s)
-				c.equal(o, wo, tolerance{2e-5 * scale * scale, 1e-4})
+				qkv := c.inT("qkv", c.normal(s.Rows()*s.QKVWidth(), scale))
+				o, lse := c.outT("o", s.Rows()*s.Heads*s.HeadDim), c.out("lse", s.Rows()*s.Heads)
+				c.d.AttentionForward(o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s, c.t)).buf, s)
+				wo, wl, sizes := attentionOnce(c, wide(qkv.data), s)
+				c.within(o, wo, sizes, tolerance{2e-5 * scale * scale, 1e-4})
 				c.equal(lse, wl, tolerance{1e-5, 1e-5})
 				c.end()
 			}
 		}
 	}},
-	{Name: "Attention/Backward", run: func(c *check) {
+	{Name: "Attention/Backward", bothTypes: true, run: func(c *check) {
 		for _, s := range attentionShapes {
 			c.begin("%+v", s)
-			qkv, do := c.in("qkv", c.normal(s.Rows()*s.QKVWidth(), 1)), c.in("do", c.normal(s.Rows()*s.Heads*s.HeadDim, 1))
+			qkv, do := c.inT("qkv", c.normal(s.Rows()*s.QKVWidth(), 1)), c.inT("do", c.normal(s.Rows()*s.Heads*s.HeadDim, 1))
 			vq, vdo := wide(qkv.data), wide(do.data)
-			wo, wl := attentionOnce(c, vq, s)
-			o, lse := c.in("o", narrow(wo)), c.in("lse", narrow(wl))
-			dqkv := c.out("dqkv", s.Rows()*s.QKVWidth())
-			c.d.AttentionBackward(dqkv.buf, do.buf, o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s, kernels.F32)).buf, s)
+			wo, wl, _ := attentionOnce(c, vq, s)
+			o, lse := c.inT("o", narrow(wo)), c.in("lse", narrow(wl))
+			dqkv := c.outT("dqkv", s.Rows()*s.QKVWidth())
+			c.d.AttentionBackward(dqkv.buf, do.buf, o.buf, lse.buf, qkv.buf, c.work(c.d.AttentionWork(s, c.t)).buf, s)
 			tol := tolerance{1e-4, 1e-3}
-			c.equal(dqkv, c.once("dqkv", func() []float64 { return attentionBackward(vq, vdo, wo, wl, s) }), tol)
+			both := c.once("dqkv", func() []float64 {
+				d, sizes := attentionBackward(vq, vdo, wide(o.data), wl, s)
+				return append(d, sizes...)
+			})
+			c.within(dqkv, both[:len(vq)], both[len(vq):], tol)
 			if s.Seq < 140 && !c.again {
 				c.slopes(dqkv, vq, nil, 12, tol, func() float64 {
-					y, _ := attentionForward(vq, s)
+					y, _, _ := attentionForward(vq, s)
 					return dot(y, vdo)
 				})
 			}
@@ -52,13 +57,31 @@ var attentionCases = []Case{
 	}},
 }
 
-func attentionOnce(c *check, qkv []float64, s kernels.Attention) (o, lse []float64) {
-	both := c.once("o, lse", func() []float64 {
-		o, lse := attentionForward(qkv, s)
-		return append(o, lse...)
+// within is equal for sums Σ p·x whose p a device may round to bf16 before it
+// multiplies, where the case is of bf16: that moves them by at most 2⁻⁸ of sizes, Σ |p·x|.
+func (c *check) within(o *operand, want, sizes []float64, tol tolerance) {
+	if c.t != kernels.BF16 {
+		c.equal(o, want, tol)
+		return
+	}
+	got := c.read(o)
+	for i, w := range want {
+		slack := 0x1p-8 * sizes[i]
+		if d := math.Abs(float64(got[i]) - w); !(d <= tolerance{tol.abs + slack, tol.rel}.of(c.t, w)) {
+			c.failf("%s[%d] = %g, want %g", o.name, i, got[i], w)
+			return
+		}
+	}
+}
+
+// attentionOnce returns o, lse and the sums of the sizes of o's terms.
+func attentionOnce(c *check, qkv []float64, s kernels.Attention) (o, lse, sizes []float64) {
+	all := c.once("o, lse", func() []float64 {
+		o, lse, sizes := attentionForward(qkv, s)
+		return slices.Concat(o, lse, sizes)
 	})
 	n := s.Rows() * s.Heads * s.HeadDim
-	return both[:n], both[n:]
+	return all[:n], all[n : n+s.Rows()*s.Heads], all[n+s.Rows()*s.Heads:]
 }
 
 // at is the index in qkv of element e of head h (queries, then keys, then values) of a row.
@@ -66,8 +89,9 @@ func at(s kernels.Attention, b, t, h, e int) int {
 	return (b*s.Seq+t)*s.QKVWidth() + h*s.HeadDim + e
 }
 
-func attentionForward(qkv []float64, s kernels.Attention) (o, lse []float64) {
+func attentionForward(qkv []float64, s kernels.Attention) (o, lse, sizes []float64) {
 	o, lse = make([]float64, s.Rows()*s.Heads*s.HeadDim), make([]float64, s.Rows()*s.Heads)
+	sizes = make([]float64, len(o))
 	p := make([]float64, s.Seq)
 	for b := range s.Batch {
 		for h := range s.Heads {
@@ -87,17 +111,23 @@ func attentionForward(qkv []float64, s kernels.Attention) (o, lse []float64) {
 				lse[row*s.Heads+h] = m + math.Log(sum)
 				for j := range i + 1 {
 					for e := range s.HeadDim {
-						o[(row*s.Heads+h)*s.HeadDim+e] += p[j] / sum * qkv[at(s, b, j, kh+s.KVHeads, e)]
+						x := p[j] / sum * qkv[at(s, b, j, kh+s.KVHeads, e)]
+						o[(row*s.Heads+h)*s.HeadDim+e] += x
+						sizes[(row*s.Heads+h)*s.HeadDim+e] += math.Abs(x)
 					}
 				}
 			}
 		}
 	}
-	return o, lse
+	return o, lse, sizes
 }
 
-func attentionBackward(qkv, do, o, lse []float64, s kernels.Attention) []float64 {
-	d := make([]float64, len(qkv))
+func attentionBackward(qkv, do, o, lse []float64, s kernels.Attention) (d, sizes []float64) {
+	d, sizes = make([]float64, len(qkv)), make([]float64, len(qkv))
+	add := func(i int, x float64) {
+		d[i] += x
+		sizes[i] += math.Abs(x)
+	}
 	scale := 1 / math.Sqrt(float64(s.HeadDim))
 	for b := range s.Batch {
 		for h := range s.Heads {
@@ -111,13 +141,13 @@ func attentionBackward(qkv, do, o, lse []float64, s kernels.Attention) []float64
 					p := math.Exp(scale*dot(qkv[at(s, b, i, h, 0):at(s, b, i, h, s.HeadDim)], qkv[at(s, b, j, kh, 0):]) - lse[row])
 					ds := scale * p * (dot(doi, qkv[at(s, b, j, vh, 0):]) - delta)
 					for e := range s.HeadDim {
-						d[at(s, b, j, vh, e)] += p * doi[e]
-						d[at(s, b, i, h, e)] += ds * qkv[at(s, b, j, kh, e)]
-						d[at(s, b, j, kh, e)] += ds * qkv[at(s, b, i, h, e)]
+						add(at(s, b, j, vh, e), p*doi[e])
+						add(at(s, b, i, h, e), ds*qkv[at(s, b, j, kh, e)])
+						add(at(s, b, j, kh, e), ds*qkv[at(s, b, i, h, e)])
 					}
 				}
 			}
 		}
 	}
-	return d
+	return d, sizes
 }

@@ -287,8 +287,11 @@ func (c *check) equal(o *operand, want []float64, tol tolerance) {
 // slopes checks n randomly chosen elements of the gradient o against central
 // differences of loss, in which at is the list that o is the gradient of. extra is
 // what o held before, when the operation adds.
+//
+// With bf16 the reference is the same function, and the numbers given to the device
+// are not what it would itself have computed before, to that accuracy: f32 suffices.
 func (c *check) slopes(o *operand, at, extra []float64, n int, tol tolerance, loss func() float64) {
-	if c.again {
+	if c.again || c.t == kernels.BF16 {
 		return
 	}
 	got := c.read(o)
@@ -305,7 +308,7 @@ func (c *check) slopes(o *operand, at, extra []float64, n int, tol tolerance, lo
 		if extra != nil {
 			w += extra[i]
 		}
-		if d := math.Abs(float64(got[i]) - w); !(d <= 1e-6+tol.of(o.buf.Type, w)) {
+		if d := math.Abs(float64(got[i]) - w); !(d <= tol.abs+1e-6+tol.rel*math.Abs(w)) {
 			c.failf("%s[%d] = %g, finite differences give %g", o.name, i, got[i], w)
 			return
 		}

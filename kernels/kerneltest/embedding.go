@@ -1,12 +1,12 @@
 package kerneltest
 
 var embeddingCases = []Case{
-	{Name: "Embedding/Forward", run: func(c *check) {
+	{Name: "Embedding/Forward", bothTypes: true, run: func(c *check) {
 		for _, s := range [][3]int{{1, 1, 1}, {7, 5, 3}, {100, 64, 256}, {33, 130, 10}} {
 			rows, dim, vocab := s[0], s[1], s[2]
 			c.begin("rows %d dim %d vocab %d", rows, dim, vocab)
-			table, ids := c.in("table", c.normal(vocab*dim, 1)), c.ids("ids", c.tokens(rows, vocab))
-			y := c.out("y", rows*dim)
+			table, ids := c.inT("table", c.normal(vocab*dim, 1)), c.ids("ids", c.tokens(rows, vocab))
+			y := c.outT("y", rows*dim)
 			c.d.EmbeddingForward(y.buf, table.buf, ids.buf, rows, dim)
 			want := make([]float64, 0, rows*dim)
 			for _, id := range ints(ids) {
@@ -16,11 +16,11 @@ var embeddingCases = []Case{
 			c.end()
 		}
 	}},
-	{Name: "Embedding/BackwardWeight", run: func(c *check) {
+	{Name: "Embedding/BackwardWeight", bothTypes: true, run: func(c *check) {
 		for _, s := range [][3]int{{1, 1, 1}, {7, 5, 3}, {100, 64, 256}, {333, 130, 10}} {
 			rows, dim, vocab := s[0], s[1], s[2]
 			c.begin("rows %d dim %d vocab %d", rows, dim, vocab)
-			dy, ids := c.in("dy", c.normal(rows*dim, 1)), c.ids("ids", c.tokens(rows, vocab))
+			dy, ids := c.inT("dy", c.normal(rows*dim, 1)), c.ids("ids", c.tokens(rows, vocab))
 			table := c.inOut("dtable", c.normal(vocab*dim, 1))
 			c.d.EmbeddingBackwardWeight(table.buf, ids.buf, dy.buf, rows, dim)
 			// In order of i, in f32: the sum is defined to the bit.

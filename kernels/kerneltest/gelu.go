@@ -3,14 +3,14 @@ package kerneltest
 import "math"
 
 var geluCases = []Case{
-	{Name: "GELU/Forward", run: func(c *check) {
+	{Name: "GELU/Forward", bothTypes: true, run: func(c *check) {
 		eachGELU(c, func(n int, values []float32) {
 			x, y := c.inT("x", values), c.outT("y", n)
 			c.d.GELUForward(y.buf, x.buf)
 			c.equal(y, geluForward(wide(x.data)), geluTolerance)
 		})
 	}},
-	{Name: "GELU/Backward", run: func(c *check) {
+	{Name: "GELU/Backward", bothTypes: true, run: func(c *check) {
 		eachGELU(c, func(n int, values []float32) {
 			x, dy := c.inT("x", values), c.inT("dy", c.normal(n, 1))
 			vx, vdy := wide(x.data), wide(dy.data)

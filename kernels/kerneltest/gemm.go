@@ -1,28 +1,29 @@
 package kerneltest
 
+import "github.com/pipetrain/pipetrain/kernels"
+
 var gemmCases = []Case{
-	{Name: "Gemm/Small", ThreadsMayDiffer: true, run: func(c *check) {
+	{Name: "Gemm/Small", ThreadsMayDiffer: true, bothTypes: true, run: func(c *check) {
 		for range 60 {
 			checkGemm(c, 1+c.r.IntN(40), 1+c.r.IntN(40), 1+c.r.IntN(40))
 		}
 	}},
-	{Name: "Gemm/Thin", ThreadsMayDiffer: true, run: func(c *check) {
+	{Name: "Gemm/Thin", ThreadsMayDiffer: true, bothTypes: true, run: func(c *check) {
 		for _, s := range [][3]int{{1, 1, 1}, {1, 300, 5}, {300, 1, 5}, {1, 1, 900}, {2, 513, 3}, {129, 2, 257}} {
 			checkGemm(c, s[0], s[1], s[2])
 		}
 	}},
-	{Name: "Gemm/Large", ThreadsMayDiffer: true, run: func(c *check) {
+	{Name: "Gemm/Large", ThreadsMayDiffer: true, bothTypes: true, run: func(c *check) {
 		for _, s := range [][3]int{{64, 64, 64}, {131, 97, 300}, {64, 400, 64}, {310, 49, 270}} {
 			checkGemm(c, s[0], s[1], s[2])
 		}
 	}},
-	{Name: "Gemm/Empty", run: func(c *check) {
+	{Name: "Gemm/Empty", bothTypes: true, run: func(c *check) {
 		// k = 0 leaves beta·C; a product without rows or columns touches nothing.
 		c.begin("k = 0")
-		v := c.normal(12, 1)
-		out := c.inOut("C", v)
+		out := c.inOutT("C", c.normal(12, 1))
 		c.d.Gemm(false, false, 3, 4, 0, 1, out.buf.Slice(0, 0), 1, out.buf.Slice(0, 0), 4, 2, out.buf, 4)
-		want := wide(v)
+		want := wide(out.data)
 		for i := range want {
 			want[i] *= 2
 		}
@@ -49,13 +50,17 @@ func checkGemm(c *check, m, n, k int) {
 		alpha, beta := factors[1+c.r.IntN(3)], factors[c.r.IntN(4)]
 		c.begin("m %d n %d k %d transA %v transB %v lda %d ldb %d ldc %d alpha %g beta %g", m, n, k, ta, tb, lda, ldb, ldc, alpha, beta)
 		// The last row ends with its columns: nothing may be read or written after it.
-		a, b := c.in("A", c.strided(ar, ac, lda)), c.in("B", c.strided(br, bc, ldb))
-		var out *operand
-		if beta == 0 {
-			out = c.out("C", (m-1)*ldc+n)
-		} else {
-			out = c.inOut("C", c.strided(m, n, ldc))
+		a, b := c.inT("A", c.strided(ar, ac, lda)), c.inT("B", c.strided(br, bc, ldb))
+		// Weight gradients add up in f32 whatever the operands are.
+		ct := kernels.F32
+		if c.t != ct && c.r.IntN(2) == 0 {
+			ct = c.t
 		}
+		values := poisoned((m-1)*ldc + n)
+		if beta != 0 {
+			values = c.strided(m, n, ldc)
+		}
+		out := c.put("C", values, ct, output)
 		c.d.Gemm(ta, tb, m, n, k, float32(alpha), a.buf, lda, b.buf, ldb, float32(beta), out.buf, ldc)
 		want := c.once("C", func() []float64 {
 			want := make([]float64, m*n)

@@ -3,22 +3,23 @@ package kerneltest
 import "math"
 
 var lossCases = []Case{
-	{Name: "CrossEntropy/Forward", run: func(c *check) {
+	{Name: "CrossEntropy/Forward", bothTypes: true, run: func(c *check) {
 		eachLoss(c, func(rows, vocab int, values []float32, targets *operand) {
-			logits := c.in("logits", values)
+			logits := c.inT("logits", values)
 			loss, lse := c.out("loss", rows), c.out("lse", rows)
 			c.d.CrossEntropyForward(loss.buf, lse.buf, logits.buf, targets.buf, rows, vocab)
-			wl, we := lossForward(wide(values), ints(targets), rows, vocab)
+			wl, we := lossForward(wide(logits.data), ints(targets), rows, vocab)
 			c.equal(loss, wl, tolerance{2e-5, 1e-5})
 			c.equal(lse, we, tolerance{1e-6, 2e-6})
 		})
 	}},
-	{Name: "CrossEntropy/Backward", run: func(c *check) {
+	{Name: "CrossEntropy/Backward", bothTypes: true, run: func(c *check) {
 		eachLoss(c, func(rows, vocab int, values []float32, targets *operand) {
 			const scale = 0.125
-			v := wide(values)
+			logits := c.inT("logits", values)
+			v := wide(logits.data)
 			_, we := lossForward(v, ints(targets), rows, vocab)
-			logits, lse := c.in("logits", values), c.in("lse", narrow(we))
+			lse := c.in("lse", narrow(we))
 			want := make([]float64, rows*vocab)
 			for i := range rows {
 				for j := range vocab {
@@ -27,10 +28,10 @@ var lossCases = []Case{
 				want[i*vocab+int(ints(targets)[i])] -= scale
 			}
 			tol := tolerance{2e-6, 2e-5}
-			d := c.out("dlogits", rows*vocab)
+			d := c.outT("dlogits", rows*vocab)
 			c.d.CrossEntropyBackward(d.buf, logits.buf, lse.buf, targets.buf, rows, vocab, scale)
 			c.equal(d, want, tol)
-			inPlace := c.inOut("dlogits in place", values)
+			inPlace := c.inOutT("dlogits in place", values)
 			c.d.CrossEntropyBackward(inPlace.buf, inPlace.buf, lse.buf, targets.buf, rows, vocab, scale)
 			c.equal(inPlace, want, tol)
 			c.slopes(d, v, nil, 6, tolerance{1e-4, 1e-4}, func() float64 {

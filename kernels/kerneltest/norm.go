@@ -3,19 +3,19 @@ package kerneltest
 import "math"
 
 var normCases = []Case{
-	{Name: "RMSNorm/Forward", run: func(c *check) {
+	{Name: "RMSNorm/Forward", bothTypes: true, run: func(c *check) {
 		eachNorm(c, func(rows, dim int, x, gamma *operand) {
-			y, rstd := c.out("y", rows*dim), c.out("rstd", rows)
+			y, rstd := c.outT("y", rows*dim), c.out("rstd", rows)
 			c.d.RMSNormForward(y.buf, rstd.buf, x.buf, gamma.buf, rows, dim, normEps)
 			wy, wr := normForward(wide(x.data), wide(gamma.data), rows, dim)
 			c.equal(y, wy, tolerance{1e-5, 1e-5})
 			c.equal(rstd, wr, tolerance{0, 1e-5})
 		})
 	}},
-	{Name: "RMSNorm/BackwardInput", run: func(c *check) {
+	{Name: "RMSNorm/BackwardInput", bothTypes: true, run: func(c *check) {
 		eachNorm(c, func(rows, dim int, x, gamma *operand) {
 			_, wr := normForward(wide(x.data), wide(gamma.data), rows, dim)
-			rstd, dy := c.in("rstd", narrow(wr)), c.in("dy", c.normal(rows*dim, 1))
+			rstd, dy := c.in("rstd", narrow(wr)), c.inT("dy", c.normal(rows*dim, 1))
 			vx, vg, vdy := wide(x.data), wide(gamma.data), wide(dy.data)
 			want := make([]float64, rows*dim)
 			for i := range rows {
@@ -29,7 +29,7 @@ var normCases = []Case{
 				}
 			}
 			tol := tolerance{1e-4, 1e-4}
-			dx := c.out("dx", rows*dim)
+			dx := c.outT("dx", rows*dim)
 			c.d.RMSNormBackwardInput(dx.buf, dy.buf, x.buf, rstd.buf, gamma.buf, rows, dim, false)
 			c.equal(dx, want, tol)
 			loss := func() float64 {
@@ -37,7 +37,7 @@ var normCases = []Case{
 				return dot(y, vdy)
 			}
 			c.slopes(dx, vx, nil, 6, tol, loss)
-			sum := c.inOut("dx, accumulated", c.normal(rows*dim, 1))
+			sum := c.inOutT("dx, accumulated", c.normal(rows*dim, 1))
 			c.d.RMSNormBackwardInput(sum.buf, dy.buf, x.buf, rstd.buf, gamma.buf, rows, dim, true)
 			before := wide(sum.data)
 			c.slopes(sum, vx, before, 6, tol, loss)
@@ -47,11 +47,11 @@ var normCases = []Case{
 			c.equal(sum, want, tol)
 		})
 	}},
-	{Name: "RMSNorm/BackwardWeight", run: func(c *check) {
+	{Name: "RMSNorm/BackwardWeight", bothTypes: true, run: func(c *check) {
 		eachNorm(c, func(rows, dim int, x, gamma *operand) {
 			vx, vg := wide(x.data), wide(gamma.data)
 			_, wr := normForward(vx, vg, rows, dim)
-			rstd, dy := c.in("rstd", narrow(wr)), c.in("dy", c.normal(rows*dim, 1))
+			rstd, dy := c.in("rstd", narrow(wr)), c.inT("dy", c.normal(rows*dim, 1))
 			vdy := wide(dy.data)
 			dg := c.inOut("dgamma", c.normal(dim, 1))
 			c.d.RMSNormBackwardWeight(dg.buf, dy.buf, x.buf, rstd.buf, rows, dim)
@@ -76,7 +76,7 @@ const normEps = 1e-5
 func eachNorm(c *check, f func(rows, dim int, x, gamma *operand)) {
 	for _, s := range [][2]int{{1, 1}, {3, 7}, {5, 16}, {130, 64}, {33, 129}, {17, 515}} {
 		c.begin("rows %d dim %d", s[0], s[1])
-		f(s[0], s[1], c.in("x", c.normal(s[0]*s[1], 1.5)), c.in("gamma", c.normal(s[1], 1)))
+		f(s[0], s[1], c.inT("x", c.normal(s[0]*s[1], 1.5)), c.inT("gamma", c.normal(s[1], 1)))
 		c.end()
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 var rotaryCases = []Case{
-	{Name: "Rotary", run: func(c *check) {
+	{Name: "Rotary", bothTypes: true, run: func(c *check) {
 		for _, s := range []struct{ rows, seq, heads, dim, gap int }{
 			{1, 1, 1, 2, 0}, {6, 3, 2, 4, 3}, {40, 20, 3, 64, 64}, {10, 10, 5, 6, 1}, {70, 35, 2, 34, 0}, {300, 300, 1, 16, 5},
 		} {
@@ -18,7 +18,7 @@ var rotaryCases = []Case{
 				c.begin("%+v inverse %v theta %g", s, inverse, theta)
 				cols := s.heads * s.dim
 				ld := cols + s.gap
-				x := c.inOut("x", c.normal((s.rows-1)*ld+cols, 1))
+				x := c.inOutT("x", c.normal((s.rows-1)*ld+cols, 1))
 				c.d.Rotary(x.buf, s.rows, s.seq, s.heads, s.dim, ld, float32(theta), inverse)
 				want := make([]float64, s.rows*cols)
 				for i := range s.rows {

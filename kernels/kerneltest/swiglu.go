@@ -3,17 +3,17 @@ package kerneltest
 import "math"
 
 var swigluCases = []Case{
-	{Name: "SwiGLU/Forward", run: func(c *check) {
+	{Name: "SwiGLU/Forward", bothTypes: true, run: func(c *check) {
 		eachSwiGLU(c, func(rows, ffn int, values []float32) {
-			gu, y := c.in("gu", values), c.out("y", rows*ffn)
+			gu, y := c.inT("gu", values), c.outT("y", rows*ffn)
 			c.d.SwiGLUForward(y.buf, gu.buf, rows, ffn)
-			c.equal(y, swigluForward(wide(values), rows, ffn), tolerance{1e-6, 1e-5})
+			c.equal(y, swigluForward(wide(gu.data), rows, ffn), tolerance{1e-6, 1e-5})
 		})
 	}},
-	{Name: "SwiGLU/Backward", run: func(c *check) {
+	{Name: "SwiGLU/Backward", bothTypes: true, run: func(c *check) {
 		eachSwiGLU(c, func(rows, ffn int, values []float32) {
-			gu, dy := c.in("gu", values), c.in("dy", c.normal(rows*ffn, 1))
-			vgu, vdy := wide(values), wide(dy.data)
+			gu, dy := c.inT("gu", values), c.inT("dy", c.normal(rows*ffn, 1))
+			vgu, vdy := wide(gu.data), wide(dy.data)
 			want := make([]float64, 2*rows*ffn)
 			for i := range rows {
 				for j := range ffn {
@@ -24,10 +24,10 @@ var swigluCases = []Case{
 				}
 			}
 			tol := tolerance{2e-6, 2e-5}
-			dgu := c.out("dgu", 2*rows*ffn)
+			dgu := c.outT("dgu", 2*rows*ffn)
 			c.d.SwiGLUBackward(dgu.buf, dy.buf, gu.buf, rows, ffn)
 			c.equal(dgu, want, tol)
-			inPlace := c.inOut("dgu in place", values)
+			inPlace := c.inOutT("dgu in place", values)
 			c.d.SwiGLUBackward(inPlace.buf, dy.buf, inPlace.buf, rows, ffn)
 			c.equal(inPlace, want, tol)
 			c.slopes(dgu, vgu, nil, 6, tolerance{1e-4, 1e-4}, func() float64 { return dot(swigluForward(vgu, rows, ffn), vdy) })

@@ -38,6 +38,9 @@ func (g *gen) data(name string, bits uint32) {
 	g.consts[name] = m
 }
 
+// geluA is 2·√(2/π), see geluGo of the plain version.
+const geluA = 1.5957691216057308
+
 func (g *gen) constants() {
 	g.consts = map[string]Mem{}
 	for _, c := range []struct {
@@ -48,12 +51,15 @@ func (g *gen) constants() {
 		{"expLow", -88}, {"expHigh", 89}, {"expMin", -87.33654475},
 		{"c0", 1.9875691500e-4}, {"c1", 1.3981999507e-3}, {"c2", 8.3334519073e-3},
 		{"c3", 4.1665795894e-2}, {"c4", 1.6666665459e-1}, {"c5", 5.0000001201e-1},
-		{"minusInf", math.Inf(-1)},
+		{"minusInf", math.Inf(-1)}, {"geluA", geluA}, {"geluB", 0.044715 * geluA}, {"geluC", 3 * 0.044715 * geluA},
 	} {
 		g.data(c.name, math.Float32bits(float32(c.value)))
 	}
 	g.data("bias", 127)
 	g.data("signBit", 1<<31)
+	g.data("unit", 1)
+	g.data("half", 0x7fff)
+	g.data("quiet", 1<<22)
 	if !g.wide {
 		// A window into ones followed by zeros is the mask of a tail.
 		m := GLOBL("tailMask"+g.suffix, 8|16)
