@@ -151,6 +151,10 @@ func (l *loader) validateDevice() {
 		{"device.p2_stream", d.P2Stream, true},
 		{"device.p2_graph", d.P2Graph, true},
 		{"device.transfer", d.Transfer != "auto", false},
+		{"device.share", d.Share, false},
+		{"device.tf32", d.TF32, false},
+		{"device.libcuda", d.LibCUDA != "", false},
+		{"device.cublaslt", d.CublasLt != "auto", false},
 	} {
 		switch {
 		case !k.set || !l.ok(k.name):
@@ -355,8 +359,8 @@ func (l *loader) validatePlatform() {
 	world := s.Parallel.Stages * s.Parallel.Replicas * s.Parallel.Tensor
 	worldOK := l.ok("parallel.stages", "parallel.replicas", "parallel.tensor")
 	gpus := s.Slurm.Nodes * s.Slurm.GPUsPerNode
-	if worldOK && l.ok("slurm.nodes", "slurm.gpus_per_node", "device.kind") && gpus > 0 && s.Device.Kind == "cuda" && world > gpus {
-		l.mistake("slurm.gpus_per_node", fmt.Sprintf("%d nodes × %d GPUs are fewer than the %d ranks, and a rank needs one", s.Slurm.Nodes, s.Slurm.GPUsPerNode, world), "more nodes or GPUs, or fewer stages or replicas", "")
+	if worldOK && l.ok("slurm.nodes", "slurm.gpus_per_node", "device.kind") && gpus > 0 && s.Device.Kind == "cuda" && !s.Device.Share && world > gpus {
+		l.mistake("slurm.gpus_per_node", fmt.Sprintf("%d nodes × %d GPUs are fewer than the %d ranks, and a rank needs one", s.Slurm.Nodes, s.Slurm.GPUsPerNode, world), "more nodes or GPUs, fewer stages or replicas, or device.share = true", "")
 	}
 	if l.ok("slurm.nodes", "transport.kind") && s.Slurm.Nodes > 1 && s.Transport.Kind == "local" {
 		l.mistake("transport.kind", fmt.Sprintf("local joins the ranks of one host, and slurm.nodes = %d", s.Slurm.Nodes), "mpi or auto", "")

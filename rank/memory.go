@@ -1,10 +1,12 @@
 package rank
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/model"
@@ -17,6 +19,17 @@ type Memory struct {
 	Arena      int64            `json:"arena_bytes"` // the size of the arena: the highest address, holes included
 	Peak       int64            `json:"peak_bytes"`  // the most in use at once
 	ByCategory map[string]int64 `json:"by_category"` // at the peak
+}
+
+// table tells in words what the memory is for, most first.
+func (m Memory) table() string {
+	names := slices.SortedFunc(maps.Keys(m.ByCategory), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.ByCategory[b], m.ByCategory[a]), cmp.Compare(a, b))
+	})
+	for i, n := range names {
+		names[i] = fmt.Sprintf("%s %d", n, m.ByCategory[n])
+	}
+	return strings.Join(names, ", ")
 }
 
 // Work is the part of a job that the machine needs to know.

@@ -77,8 +77,8 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 			t.Rank(), tr.planned.Arena, limit))
 	}
 	if tr.arena, err = dev.Alloc(max(tr.planned.Arena, kernels.ArenaAlign)); err != nil {
-		return nil, exitcode.With(exitcode.OutOfMemory, fmt.Errorf("rank %d: the plan needs %d bytes: %w; fewer micro-batches in flight, backward_p2 = \"fused\" or more stages need less",
-			t.Rank(), tr.planned.Arena, err))
+		return nil, exitcode.With(exitcode.OutOfMemory, fmt.Errorf("rank %d: the plan needs %d bytes (%s): %w; fewer micro-batches in flight, backward_p2 = \"fused\" or more stages need less",
+			t.Rank(), tr.planned.Arena, tr.planned.table(), err))
 	}
 	if err := tr.machine(t, kernels.NewArena(tr.arena), dev, dev); err != nil {
 		return nil, err

@@ -54,8 +54,8 @@ func check(spec *jobs.Spec, l Launch) error {
 	if spec.Transport.Kind == "local" {
 		return fmt.Errorf("transport.kind = \"local\" joins ranks that pipetrain starts itself, and a batch script starts them with %s: use \"auto\" or \"mpi\"", l.Launcher)
 	}
-	if nodes, per := place(spec); nodes > 0 && s.GPUsPerNode > 0 && per > s.GPUsPerNode {
-		return fmt.Errorf("slurm.gpus_per_node: %d ranks a node share %d GPUs: use %d nodes or more", per, s.GPUsPerNode, ceil(spec.World(), s.GPUsPerNode))
+	if nodes, per := place(spec); nodes > 0 && s.GPUsPerNode > 0 && per > s.GPUsPerNode && !spec.Device.Share {
+		return fmt.Errorf("slurm.gpus_per_node: %d ranks a node share %d GPUs: use %d nodes or more, or device.share = true", per, s.GPUsPerNode, ceil(spec.World(), s.GPUsPerNode))
 	}
 	switch {
 	case l.Launcher == "srun" && (l.MPI == "" || l.MPI == "none" || l.MPI == "auto"):

@@ -26,21 +26,21 @@ import (
 
 // openDevice picks the compute backend that the job asks for.
 func openDevice(spec *jobs.Spec, w launcher.World) (kernels.Device, error) {
-	switch spec.Device.Kind {
-	case "auto", "cpu", "rehearse": // a rehearsal asks for scratch sizes only
-		d, err := cpu.New(cpu.Options{Threads: threads(spec, w), BLAS: spec.Device.BLAS})
-		if err != nil {
-			return nil, exitcode.With(exitcode.Environment, err)
-		}
-		return d, nil
+	if wantsGPU(spec, w) {
+		return openGPU(spec, w)
 	}
-	return nil, exitcode.With(exitcode.Environment, fmt.Errorf("device.kind = %q cannot run in this version; use \"cpu\" or \"auto\"", spec.Device.Kind))
+	// A rehearsal asks for scratch sizes only.
+	d, err := cpu.New(cpu.Options{Threads: threads(spec, w), BLAS: spec.Device.BLAS})
+	if err != nil {
+		return nil, exitcode.With(exitcode.Environment, err)
+	}
+	return d, nil
 }
 
 // checkDevice refuses, before anything starts, a device that no rank could open.
-func checkDevice(spec *jobs.Spec) error {
+func checkDevice(spec *jobs.Spec, w launcher.World) error {
 	if spec.Device.Kind == "cuda" {
-		return exitcode.With(exitcode.Environment, fmt.Errorf("device.kind = \"cuda\" cannot run in this version, which has no CUDA backend yet; use \"cpu\", \"auto\" or \"rehearse\""))
+		return checkGPUs(spec, w)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launch
 				spec = *h.Job
 			}
 			spec.Device.Kind = kind
-			if err := checkDevice(&spec); err != nil {
+			if err := checkDevice(&spec, world); err != nil {
 				return nil, err
 			}
 			return openDevice(&spec, world)

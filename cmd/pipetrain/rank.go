@@ -23,6 +23,7 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/kernels/cuda"
 	"github.com/pipetrain/pipetrain/launcher"
 	"github.com/pipetrain/pipetrain/rank"
 	"github.com/pipetrain/pipetrain/record"
@@ -93,6 +94,17 @@ func (p *process) run(ctx context.Context) error {
 	world := collectives.World(p.transport)
 	if err := p.openFolder(ctx, world); err != nil {
 		return err
+	}
+	sharing, err := checkShared(ctx, world, p.spec, p.device)
+	if err != nil {
+		return err
+	}
+	if g, ok := p.device.(*cuda.Device); ok && sharing > 1 {
+		text := sharingText(sharing, g.Card(), mpsRuns(os.Getenv))
+		p.log.Info().Msg(text)
+		if world.Rank() == 0 && !p.o.quiet {
+			fmt.Fprintln(p.o.stderr, "pipetrain: "+text)
+		}
 	}
 	p.child.Joined()
 	if err := p.writeEnvironment(ctx, world); err != nil {

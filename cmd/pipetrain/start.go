@@ -46,11 +46,8 @@ func start(ctx context.Context, o runOptions) error {
 		}
 		return err
 	}
-	if err := checkDevice(spec); err != nil {
-		if world.Rank > 0 {
-			err = giveWay(err)
-		}
-		return err
+	if err := checkDevice(spec, world); err != nil {
+		return lateWord(world, err)
 	}
 	if (o.resume || o.auto) && o.out == "" {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--resume and --auto-resume need --out DIR, the folder of the run to continue"))

@@ -79,13 +79,18 @@ func choose(lib *driver.Library, gpu int) (Card, error) {
 	if err != nil {
 		return c, err
 	}
+	return c, c.Usable()
+}
+
+// Usable says why the kernels cannot run on the card, as far as its description tells.
+func (c Card) Usable() error {
 	if c.Prohibited {
-		return c, fmt.Errorf("cuda: GPU %d (%s) is closed to computing: nvidia-smi -i %d -c DEFAULT opens it", gpu, c.Name, gpu)
+		return fmt.Errorf("cuda: GPU %d (%s) is closed to computing: nvidia-smi -i %d -c DEFAULT opens it", c.Number, c.Name, c.Number)
 	}
 	if c.Capability < ptx.Target {
-		return c, fmt.Errorf("cuda: GPU %d (%s) is of compute capability %s, and the kernels need %s or later (Ampere)", gpu, c.Name, version(c.Capability), version(ptx.Target))
+		return fmt.Errorf("cuda: GPU %d (%s) is of compute capability %s, and the kernels need %s or later (Ampere)", c.Number, c.Name, version(c.Capability), version(ptx.Target))
 	}
-	return c, nil
+	return nil
 }
 
 func version(capability int) string { return fmt.Sprintf("%d.%d", capability/10, capability%10) }

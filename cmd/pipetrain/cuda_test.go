@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/kernels/cuda"
+	"github.com/pipetrain/pipetrain/kernels/cuda/emulation/emutest"
+)
+
+// The GPU of these tests is the stand-in: the real kernels, compiled for the host.
+
+const gpuJob = `
+name = "gpu"
+seed = 3
+[model]
+kind = "transformer"
+layers = 2
+dim = 16
+heads = 2
+kv_heads = 1
+ffn = 32
+seq = 16
+[data]
+kind = "text"
+path = "corpus.txt"
+[train]
+steps = 50
+batch = 8
+[optimizer]
+kind = "adamw"
+lr = 3e-3
+warmup = 2
+clip = 1.0
+[parallel]
+stages = 2
+[schedule]
+kind = "1f1b"
+microbatches = 4
+backward_p2 = "cooldown"
+concat = "all"
+[device]
+kind = "cpu"
+[checkpoint]
+every = 0
+`
+
+// emulatedGPU returns the arguments with which a job runs on the stand-in.
+func emulatedGPU(t testing.TB) []string {
+	t.Helper()
+	libcuda, err := emutest.Build(emutest.Options{Fast: true})
+	var cublasLt string
+	if err == nil {
+		cublasLt, err = emutest.BuildCublasLt()
+	}
+	if errors.Is(err, emutest.ErrNoCompiler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--set", "device.kind=cuda", "--set", "device.libcuda=" + libcuda, "--set", "device.cublaslt=" + cublasLt}
+}
+
+// Two stages on emulated GPUs train as on the CPU, whoever starts them, whichever
+// way their messages go, and with backward-p2 on a second stream or as graphs.
+func TestGPUParity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains 50 steps, several times")
+	}
+	gpu := emulatedGPU(t)
+	job := writeJob(t, gpuJob)
+	ref := filepath.Join(t.TempDir(), "cpu")
+	mustRun(t, "--quiet", "--out", ref, job)
+	want := losses(t, ref)
+	for _, c := range []struct {
+		name string
+		mpi  string
+		gpus string
+		sets []string
+	}{
+		{"ipc", "", "2", nil},
+		{"one card, own products", "", "1", []string{"device.share=true", "device.cublaslt=none", "device.p2_stream=true"}},
+		{"staged, graphs", "", "2", []string{"device.transfer=staged", "device.p2_graph=true", "device.p2_stream=true"}},
+		{"mpirun", "openmpi", "2", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "run")
+			args := []string{"env", "PIPETRAIN_EMULATION_DELAY=20", "PIPETRAIN_EMULATION_GPUS=" + c.gpus}
+			if c.mpi != "" {
+				args = append(args, mpirun(t, c.mpi, 2)...)
+			} else {
+				args = append(args, pipetrainPath)
+			}
+			args = append(append(args, "--quiet", "--out", out), gpu...)
+			for _, s := range c.sets {
+				args = append(args, "--set", s)
+			}
+			if e := begin(t, append(args, job)...).wait(); e.code != 0 {
+				t.Fatal(e)
+			}
+			got := losses(t, out)
+			if len(got) != len(want) || len(want) != 50 {
+				t.Fatalf("%d steps, %d on the CPU", len(got), len(want))
+			}
+			worst := 0.0
+			for i := range want {
+				worst = max(worst, math.Abs(got[i]-want[i])/want[i])
+			}
+			t.Logf("losses differ by %.1e of the CPU's at most", worst)
+			if !(worst < 1e-4) {
+				t.Errorf("losses differ by %g", worst)
+			}
+			if want[49] > 0.95*want[0] {
+				t.Errorf("the loss fell from %g to %g only: this compares little", want[0], want[49])
+			}
+			text, err := os.ReadFile(filepath.Join(out, "environment.json"))
+			if err != nil || !strings.Contains(string(text), "Emulated GPU") {
+				t.Errorf("the environment does not tell the GPU: %v", err)
+			}
+		})
+	}
+}
+
+// What can be wrong with a GPU is told in one line before the first step, with its exit code.
+func TestGPURefused(t *testing.T) {
+	gpu := emulatedGPU(t)
+	job := writeJob(t, gpuJob)
+	for _, c := range []struct {
+		name string
+		env  string
+		sets []string
+		code exitcode.Code
+		want []string
+	}{
+		{"no driver", "", []string{"device.libcuda=/no/libcuda.so.1"}, exitcode.Environment, []string{"no NVIDIA driver here", "device.libcuda"}},
+		{"no GPU", "PIPETRAIN_EMULATION_GPUS=0", nil, exitcode.Environment, []string{"no GPU"}},
+		{"hidden GPU", "CUDA_VISIBLE_DEVICES=-1", nil, exitcode.Environment, []string{"no GPU", "CUDA_VISIBLE_DEVICES"}},
+		{"old driver", "PIPETRAIN_EMULATION_DRIVER=11080", nil, exitcode.Environment, []string{"the driver is for CUDA 11.8", "update the driver"}},
+		{"old card", "PIPETRAIN_EMULATION_CAPABILITY=70", nil, exitcode.Environment, []string{"compute capability 7.0", "8.0 or later"}},
+		{"in use", "PIPETRAIN_EMULATION_BUSY=1", []string{"device.share=true"}, exitcode.Environment, []string{"in use by another process"}},
+		{"too few GPUs", "", nil, exitcode.Environment, []string{"2 ranks and this host 1 GPUs", "device.share"}},
+		{"too little memory", "PIPETRAIN_EMULATION_MEMORY=30000000", []string{"device.share=true", "model.dim=512", "model.ffn=2048", "model.heads=8"}, exitcode.OutOfMemory,
+			[]string{"the plan needs", "weights", "CUDA_ERROR_OUT_OF_MEMORY", "are free"}},
+		{"no cublasLt", "", []string{"device.share=true", "device.cublaslt=/no/libcublasLt.so"}, exitcode.Environment, []string{"device.cublaslt", "/no/libcublasLt.so"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"env", "PIPETRAIN_EMULATION_DELAY=0", c.env + "X=", pipetrainPath, "--quiet", "--out", filepath.Join(t.TempDir(), "run")}, gpu...)
+			args[2] = strings.TrimSuffix(args[2], "X=")
+			if c.env == "" {
+				args[2] = "PIPETRAIN_UNUSED="
+			}
+			for _, s := range c.sets {
+				args = append(args, "--set", s)
+			}
+			e := begin(t, append(args, job)...).wait()
+			if e.code != int(c.code) {
+				t.Fatalf("want exit code %d: %v", c.code, e)
+			}
+			lines := strings.Split(strings.TrimSpace(e.stderr), "\n")
+			said := 0
+			for _, l := range lines {
+				all := true
+				for _, w := range c.want {
+					all = all && strings.Contains(l, w)
+				}
+				if all {
+					said++
+				}
+			}
+			if said == 0 || strings.Contains(e.stdout+e.stderr, "step ") {
+				t.Errorf("no line has all of %q, or a step was made: %v", c.want, e)
+			}
+			t.Log(e.stderr)
+		})
+	}
+}
+
+// Under mpirun nobody counts the ranks of a card before they meet.
+func TestGPUTwiceUnderMPI(t *testing.T) {
+	gpu := emulatedGPU(t)
+	args := append([]string{"env", "PIPETRAIN_EMULATION_DELAY=0"}, mpirun(t, "openmpi", 2)...)
+	e := begin(t, append(append(append(args, "--quiet", "--out", filepath.Join(t.TempDir(), "run")), gpu...), writeJob(t, gpuJob))...).wait()
+	if e.code != int(exitcode.Environment) || !strings.Contains(e.stderr, "ranks 0 and 1 have one GPU") {
+		t.Error(e)
+	}
+}
+
+// "auto" computes on GPUs where each rank has one.
+func TestGPUAuto(t *testing.T) {
+	gpu := emulatedGPU(t)
+	job := writeJob(t, gpuJob)
+	for gpus, want := range map[string]string{"2": "Emulated GPU", "1": "isa"} {
+		out := filepath.Join(t.TempDir(), "run")
+		args := append([]string{"env", "PIPETRAIN_EMULATION_DELAY=0", "PIPETRAIN_EMULATION_GPUS=" + gpus, pipetrainPath, "--quiet", "--out", out}, gpu...)
+		if e := begin(t, append(args, "--set", "device.kind=auto", "--set", "train.steps=2", job)...).wait(); e.code != 0 {
+			t.Fatal(e)
+		}
+		if text, err := os.ReadFile(filepath.Join(out, "environment.json")); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s GPUs: %v, no %q in %s", gpus, err, want, text)
+		}
+	}
+}
+
+func TestSharingText(t *testing.T) {
+	dir := t.TempDir()
+	env := func(string) string { return dir }
+	if mpsRuns(env) {
+		t.Error("MPS runs in an empty folder")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "control"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := sharingText(4, cuda.Card{Number: 1, Name: "NVIDIA H200"}, mpsRuns(env)); text != "4 ranks share GPU 1 (NVIDIA H200), at once, through MPS" {
+		t.Error(text)
+	}
+	if text := sharingText(2, cuda.Card{}, false); !strings.Contains(text, "turns") {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/kernels/cuda"
+	"github.com/pipetrain/pipetrain/launcher"
+)
+
+// gpuOf chooses a rank's card among those that it sees: by its number on the host. A
+// rank that sees one card has been given it.
+func gpuOf(w launcher.World, count int) int {
+	if w.LocalRank == launcher.Unknown || count < 1 {
+		return 0
+	}
+	return w.LocalRank % count
+}
+
+// wantsGPU says whether the job's ranks compute on GPUs here: "auto" takes them where
+// each rank of the host has one.
+func wantsGPU(spec *jobs.Spec, w launcher.World) bool {
+	if spec.Device.Kind != "auto" {
+		return spec.Device.Kind == "cuda"
+	}
+	cards, err := cuda.Cards(spec.Device.LibCUDA)
+	if err != nil || len(cards) == 0 || w.LocalSize > len(cards) && !spec.Device.Share {
+		return false
+	}
+	return cards[gpuOf(w, len(cards))].Usable() == nil
+}
+
+// openGPU opens the rank's card.
+func openGPU(spec *jobs.Spec, w launcher.World) (kernels.Device, error) {
+	cards, err := cuda.Cards(spec.Device.LibCUDA)
+	if err != nil {
+		return nil, exitcode.With(exitcode.Environment, err)
+	}
+	o := cuda.Options{Driver: spec.Device.LibCUDA, GPU: gpuOf(w, len(cards)), TF32: spec.Device.TF32}
+	if spec.Device.CublasLt != "auto" {
+		o.CublasLt = spec.Device.CublasLt
+	}
+	d, err := cuda.New(o)
+	if err != nil {
+		return nil, exitcode.With(exitcode.Environment, err)
+	}
+	return d, nil
+}
+
+// checkGPUs refuses, before anything starts, a host whose GPUs no rank could use.
+func checkGPUs(spec *jobs.Spec, w launcher.World) error {
+	cards, err := cuda.Cards(spec.Device.LibCUDA)
+	if err == nil && len(cards) == 0 {
+		err = fmt.Errorf("cuda: no GPU here (CUDA_VISIBLE_DEVICES)")
+	}
+	if err == nil {
+		err = cards[gpuOf(w, len(cards))].Usable()
+	}
+	// The embedded launcher puts all ranks on this host.
+	if ranks := spec.World(); err == nil && !w.IsRank() && ranks > len(cards) && !spec.Device.Share {
+		err = fmt.Errorf("cuda: the job has %d ranks and this host %d GPUs: device.share = true lets ranks use one together", ranks, len(cards))
+	}
+	if err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	return nil
+}
+
+// checkShared finds ranks of a host that have one card, whoever gave it to them, and
+// refuses them unless the job allows it. Every rank calls it; it returns how many
+// ranks share this one's card.
+func checkShared(ctx context.Context, world *collectives.Comm, spec *jobs.Spec, dev kernels.Device) (int, error) {
+	own := ""
+	if g, ok := dev.(*cuda.Device); ok {
+		host, err := os.Hostname()
+		if err != nil {
+			return 0, exitcode.With(exitcode.Environment, err)
+		}
+		own = host + " " + g.Card().UUID
+	}
+	b, _ := json.Marshal(own)
+	all, err := world.AllGather(ctx, b)
+	if err != nil {
+		return 0, err
+	}
+	first, ranks := map[string]int{}, 0
+	var twice error
+	for r, b := range all {
+		var theirs string
+		if err := json.Unmarshal(b, &theirs); err != nil {
+			return 0, err
+		}
+		if theirs == "" {
+			continue
+		}
+		if theirs == own {
+			ranks++
+		}
+		if f, seen := first[theirs]; seen && twice == nil && !spec.Device.Share {
+			twice = exitcode.With(exitcode.Environment, fmt.Errorf("cuda: ranks %d and %d have one GPU (%s): give each its own, or set device.share = true", f, r, theirs))
+		} else if !seen {
+			first[theirs] = r
+		}
+	}
+	if twice != nil && world.Rank() > 0 {
+		return ranks, giveWay(twice)
+	}
+	return ranks, twice
+}
+
+// mpsRuns says whether NVIDIA's MPS serves this user: it lets processes compute on one
+// card at once, which else take turns.
+func mpsRuns(env func(string) string) bool {
+	dir := env("CUDA_MPS_PIPE_DIRECTORY")
+	if dir == "" {
+		dir = "/tmp/nvidia-mps"
+	}
+	_, err := os.Stat(filepath.Join(dir, "control"))
+	return err == nil
+}
+
+// sharingText says how ranks share a card.
+func sharingText(ranks int, card cuda.Card, mps bool) string {
+	how := "they take turns: NVIDIA's MPS, which lets them compute at once, does not run (nvidia-cuda-mps-control -d)"
+	if mps {
+		how = "at once, through MPS"
+	}
+	return fmt.Sprintf("%d ranks share GPU %d (%s), %s", ranks, card.Number, card.Name, how)
+}
+
+// lateWord delays the word of a rank above 0 about its own host: where all ranks say
+// the same, rank 0's ends the world first.
+func lateWord(w launcher.World, err error) error {
+	if w.Rank > 0 {
+		time.Sleep(300 * time.Millisecond)
+	}
+	return err
+}
