@@ -88,6 +88,7 @@ void atomic_min(unsigned long long* p, unsigned long long v);
 
 float exp2_approx(float x);
 float log2_approx(float x);
+float reciprocal_approx(float x);
 unsigned round_bf16x2(float low, float high);
 
 }  // namespace emu
@@ -105,6 +106,7 @@ DEVICE float shuffle_xor(float v, int mask, int line = __builtin_LINE()) { retur
 
 DEVICE float exp2_approx(float x) { return emu::exp2_approx(x); }
 DEVICE float log2_approx(float x) { return emu::log2_approx(x); }
+DEVICE float reciprocal_approx(float x) { return emu::reciprocal_approx(x); }
 DEVICE float as_float(unsigned bits) {
   float f;
   memcpy(&f, &bits, 4);

@@ -2,6 +2,8 @@
 // does not have.
 #include <math.h>
 
+#include <cmath>
+
 #include "internal.h"
 
 namespace emu {
@@ -114,15 +116,21 @@ static float off(float x, double y, double unit) {
 float exp2_approx(float x) {
   if (fabsf(x) < 0x1p-126f) x = 0;
   double y = exp2((double)x);
-  float r = isfinite(y) ? off(x, y, y) : (float)y;
+  float r = std::isfinite(y) ? off(x, y, y) : (float)y;
   return fabsf(r) < 0x1p-126f ? 0 : r;
 }
 
 // The error is absolute for x in (0.5, 2), relative elsewhere.
 float log2_approx(float x) {
   double y = log2((double)x);
-  if (!isfinite(y)) return (float)y;
+  if (!std::isfinite(y)) return (float)y;
   return off(x, y, x > 0.5f && x < 2 ? 1 : fabs(y));
+}
+
+float reciprocal_approx(float x) {
+  double y = 1 / (double)x;
+  float r = std::isfinite(y) ? off(x, y, y / 2) : (float)y;
+  return fabsf(r) < 0x1p-126f ? 0 : r;
 }
 
 static unsigned bf16(float f) {

@@ -33,9 +33,11 @@ DEVICE void warp_sync() { __nvvm_bar_warp_sync(0xffffffff); }
 // The value of the lane whose number differs in the bits of mask. All 32 lanes take part.
 DEVICE float shuffle_xor(float v, int mask) { return __nvvm_shfl_sync_bfly_f32(0xffffffff, v, mask, 31); }
 
-// The special function unit's 2^x and log2: relative error 2^-22, for log2 of (0.5, 2) absolute.
+// The special function unit's 2^x, log2 and 1/x: relative error 2^-22, for log2 of (0.5, 2) absolute,
+// for 1/x 2^-23.
 DEVICE float exp2_approx(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 DEVICE float log2_approx(float x) { return __nvvm_lg2_approx_f(x); }
+DEVICE float reciprocal_approx(float x) { return __nvvm_rcp_approx_ftz_f(x); }
 DEVICE float as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
 // Two floats rounded to nearest even, the first in the lower half.
 DEVICE unsigned round_bf16x2(float low, float high) {

@@ -5,15 +5,27 @@
 // pair j p·theta^(-j/half); sign -1 turns back.
 template <class T>
 DEVICE void turn(T* x, const float* cosines, const float* sines, int seq, int heads, int half, long ld, float sign) {
+  const int N = Pack<T>::N;
   T* row = x + block_x() * ld;
-  long at = (long)(block_x() % seq) * half;
-  for (int e = thread(); e < heads * half; e += threads()) {
-    int h = e / half, j = e % half;
-    float c = cosines[at + j], s = sign * sines[at + j];
-    T* p = row + h * 2 * half + j;
-    float a = get(p[0]), b = get(p[half]);
-    put(p, fma_(a, c, -(b * s)));
-    put(p + half, fma_(b, c, a * s));
+  cosines += (long)(block_x() % seq) * half;
+  sines += (long)(block_x() % seq) * half;
+  bool fx = whole<N>(row) && half % N == 0, fc = whole<N>(cosines), fs = whole<N>(sines);
+  int packs = (half + N - 1) / N;
+  float a[N], b[N], c[N], s[N], r[N];
+  for (int e = thread(); e < heads * packs; e += threads()) {
+    int j = e % packs * N;
+    T* p = row + e / packs * 2 * half + j;
+    load<N>(a, p, half - j, fx);
+    load<N>(b, p + half, half - j, fx);
+    load<N>(c, cosines + j, half - j, fc);
+    load<N>(s, sines + j, half - j, fs);
+    UNROLL for (int i = 0; i < N; i++) {
+      float y = sign * s[i];
+      r[i] = fma_(a[i], c[i], -(b[i] * y));
+      b[i] = fma_(b[i], c[i], a[i] * y);
+    }
+    store<N>(p, r, half - j, fx);
+    store<N>(p + half, b, half - j, fx);
   }
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -16,8 +17,11 @@ type Library struct {
 	alloc  func(base unsafe.Pointer, size uintptr)
 	free   func(base unsafe.Pointer)
 	seed   func(uint64)
-	live   map[unsafe.Pointer]any // what is allocated, so that the garbage collector leaves it
 }
+
+// live is what is allocated, so that the garbage collector leaves it: two Libraries of one
+// path are one.
+var live sync.Map
 
 // kernel is struct emu_kernel of emu.h.
 type kernel struct {
@@ -32,7 +36,7 @@ func Open(path string) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Library{live: map[unsafe.Pointer]any{}}
+	l := &Library{}
 	purego.RegisterLibFunc(&l.find, h, "emu_find")
 	purego.RegisterLibFunc(&l.launch, h, "emu_launch")
 	purego.RegisterLibFunc(&l.alloc, h, "emu_alloc_range")
@@ -61,7 +65,7 @@ func NewMemory[T any](l *Library, n, offset int) *Memory[T] {
 	base = unsafe.Add(base, skip)
 	m.V = unsafe.Slice((*T)(base), n)
 	l.alloc(base, uintptr(n*size))
-	l.live[base] = m.V
+	live.Store(base, m.V)
 	return m
 }
 
@@ -78,7 +82,7 @@ func (m *Memory[T]) Ptr() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceDat
 // Free gives the memory back.
 func (m *Memory[T]) Free() {
 	m.l.free(m.Ptr())
-	delete(m.l.live, m.Ptr())
+	live.Delete(m.Ptr())
 }
 
 // Describe returns the most threads of a kernel's block and the bytes of each parameter.
