@@ -2,7 +2,7 @@
 // which would be most of the emulation's time, so x86-64 has a few instructions instead.
 #include "internal.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(EMU_UCONTEXT)
 
 asm(R"(
 .text
