@@ -96,6 +96,9 @@ type Host struct {
 type Backends struct {
 	// Device opens the device that a job would use ("auto", "cpu", "cuda").
 	Device func(kind string) (kernels.Device, error)
+	// CUDA describes the GPUs and NVIDIA's libraries as the program would use them for
+	// the job, nil for none; an error says why no GPU can be used.
+	CUDA func(job *jobs.Spec) (CUDA, error)
 	// World returns the transports of a world of this many ranks within this
 	// process, over the local transport. The doctor closes them.
 	World func(ranks int) ([]collectives.Transport, error)
@@ -144,6 +147,7 @@ func Checks() []Check {
 		{Group: "compute", Name: "blas libraries", Run: checkBLAS},
 		{Group: "compute", Name: "device", Run: checkDevice},
 		{Group: "compute", Name: "gpus", Run: checkGPUs},
+		{Group: "compute", Name: "cuda", Run: checkCUDA},
 
 		{Group: "local transport", Name: "memfd", Run: checkMemfd},
 		{Group: "local transport", Name: "direct copy", Run: checkDirectCopy},

@@ -79,3 +79,11 @@ type Sharer interface {
 	// Release ends an import.
 	Release(Buffer)
 }
+
+// Ranger is a device whose vendor's profiler shows named ranges of the host's time.
+type Ranger interface {
+	// Profiled says whether there is anything to name ranges for.
+	Profiled() bool
+	// Range begins a range, which the returned function ends; any thread may call it.
+	Range(name string) (end func())
+}

@@ -155,6 +155,9 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	if m.beside {
 		m.pace(op)
 	}
+	if r, ok := m.dev.(kernels.Ranger); ok && r.Profiled() {
+		defer r.Range(op.String())()
+	}
 	var begun kernels.Mark
 	start := now()
 	if m.clock != nil {

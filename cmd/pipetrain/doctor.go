@@ -82,6 +82,7 @@ func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launch
 			}
 			return openDevice(&spec, world)
 		},
+		CUDA: describeCUDA,
 		World: func(ranks int) ([]collectives.Transport, error) {
 			return local.NewWorldWith(ranks, local.Options{Processes: true}), nil
 		},

@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/doctor"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cuda"
+	"github.com/pipetrain/pipetrain/kernels/cuda/cublaslt"
+	"github.com/pipetrain/pipetrain/kernels/cuda/nvtx"
 	"github.com/pipetrain/pipetrain/launcher"
 )
 
@@ -143,4 +146,40 @@ func lateWord(w launcher.World, err error) error {
 		time.Sleep(300 * time.Millisecond)
 	}
 	return err
+}
+
+// describeCUDA is what the doctor shows.
+func describeCUDA(job *jobs.Spec) (doctor.CUDA, error) {
+	spec := jobs.Default()
+	if job != nil {
+		spec = *job
+	}
+	cards, err := cuda.Cards(spec.Device.LibCUDA)
+	if err != nil {
+		return doctor.CUDA{}, err
+	}
+	c := doctor.CUDA{MPS: mpsRuns(os.Getenv)}
+	for _, card := range cards {
+		g := doctor.GPU{Name: card.Name, UUID: card.UUID, Capability: fmt.Sprintf("%d.%d", card.Capability/10, card.Capability%10), MemoryBytes: card.Memory}
+		if err := card.Usable(); err != nil {
+			g.Problem = err.Error()
+		}
+		c.Driver = card.Driver
+		c.GPUs = append(c.GPUs, g)
+	}
+	lt := doctor.CUDALib{Name: "cublasLt", Needed: true, Without: "the program's own kernels multiply, several times slower"}
+	if path := spec.Device.CublasLt; path != "none" {
+		if path == "auto" {
+			path = ""
+		}
+		if l, err := cublaslt.Find(path); err == nil {
+			lt.Found = fmt.Sprintf("%s (%s)", l.Version(), l.Path())
+		}
+	}
+	names := doctor.CUDALib{Name: "nvToolsExt", Without: "profilers show no names of ops"}
+	if l, err := nvtx.Open(""); err == nil {
+		names.Found = "(" + l.Path() + ")"
+	}
+	c.Libs = []doctor.CUDALib{lt, names}
+	return c, nil
 }

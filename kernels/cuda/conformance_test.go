@@ -32,6 +32,9 @@ func maker(o cuda.Options) kerneltest.Maker {
 
 // The conformance suite over the emulation, which checks each access of the kernels.
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for half a minute")
+	}
 	libcuda, _ := emulated(t, emutest.Options{})
 	kerneltest.Run(t, maker(cuda.Options{Driver: libcuda, CublasLt: "none"}))
 }

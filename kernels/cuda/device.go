@@ -16,6 +16,7 @@ import (
 
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cuda/driver"
+	"github.com/pipetrain/pipetrain/kernels/cuda/nvtx"
 )
 
 // Options says how a Device is opened.
@@ -40,7 +41,8 @@ type Device struct {
 
 	kernels functions
 	args    *driver.Args
-	gemm    *products // nil: the own kernels
+	gemm    *products     // nil: the own kernels
+	ranges  *nvtx.Library // nil: nobody is told names
 
 	first, second, recorded *queue
 	now                     *queue // that operations go to
@@ -61,6 +63,7 @@ var (
 	_ kernels.Queues   = (*Device)(nil)
 	_ kernels.Recorder = (*Device)(nil)
 	_ kernels.Sharer   = (*Device)(nil)
+	_ kernels.Ranger   = (*Device)(nil)
 )
 
 // New opens a GPU. Its errors say what is wrong in one line, and what to do.
@@ -122,6 +125,10 @@ func (d *Device) open(o Options) (err error) {
 		return err
 	}
 	d.info = d.card.info()
+	if r, err := nvtx.Open(""); err == nil { // that it is not there is no mistake
+		d.ranges = r
+		d.info["ranges"] = r.Path()
+	}
 	maps.Copy(d.info, d.gemm.info())
 	return nil
 }
@@ -176,13 +183,29 @@ func (d *Device) perform(op string, f func() error) {
 		return
 	}
 	err := d.ctx.Enter()
+	defer d.ctx.Leave()
 	if err == nil {
+		if d.ranges != nil {
+			d.ranges.Push(op)
+			defer d.ranges.Pop()
+		}
 		err = f()
 	}
-	d.ctx.Leave()
 	if err != nil {
 		d.fail(op, err)
 	}
+}
+
+// Profiled is kernels.Ranger's.
+func (d *Device) Profiled() bool { return d.ranges != nil }
+
+// Range is kernels.Ranger's.
+func (d *Device) Range(name string) (end func()) {
+	if d.ranges == nil {
+		return func() {}
+	}
+	id := d.ranges.Start(name)
+	return func() { d.ranges.End(id) }
 }
 
 // Close waits, frees what the device holds and gives the card back. A second Close does nothing.

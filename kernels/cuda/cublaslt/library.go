@@ -46,6 +46,15 @@ func (f *functions) table() map[string]*uintptr {
 // Open loads cublasLt and makes a handle; a context must be current. path is a
 // soname or a file; empty means the first of Names that is found.
 func Open(path string) (*Library, error) {
+	l, err := Find(path)
+	if err != nil {
+		return nil, err
+	}
+	return l, check("cublasLtCreate", call(l.fn.create, uintptr(unsafe.Pointer(&l.handle))))
+}
+
+// Find loads cublasLt as Open does, for its Path and Version alone: no context is needed.
+func Find(path string) (*Library, error) {
 	names := Names
 	if path != "" {
 		names = []string{path}
@@ -70,7 +79,7 @@ func Open(path string) (*Library, error) {
 			return nil, fmt.Errorf("%s has no %s: it is no cublasLt", l.path, name)
 		}
 	}
-	return l, check("cublasLtCreate", call(l.fn.create, uintptr(unsafe.Pointer(&l.handle))))
+	return l, nil
 }
 
 // Close frees the handle.
