@@ -48,12 +48,12 @@ func BenchmarkAgainstC(b *testing.B) {
 				}
 			}
 			for name, unit := range units {
-				o := median(ours[name])
+				o := best(unit, ours[name])
 				b.ReportMetric(o, unit+"/"+name)
 				if len(c[name]) == 0 {
 					continue
 				}
-				p := median(c[name])
+				p := best(unit, c[name])
 				b.ReportMetric(p, unit+"/"+name+"-C")
 				ratio := o / p
 				if unit == "GB/s" {
@@ -65,12 +65,20 @@ func BenchmarkAgainstC(b *testing.B) {
 	}
 }
 
-func median(v []float64) float64 {
-	slices.Sort(v)
+// best is the run that other programs on the machine disturbed least; of shares, which err
+// both ways, the median.
+func best(unit string, v []float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}
-	return v[len(v)/2]
+	slices.Sort(v)
+	switch unit {
+	case "GB/s":
+		return v[len(v)-1]
+	case "%":
+		return v[len(v)/2]
+	}
+	return v[0]
 }
 
 // BenchmarkWithoutPoller shows what the background poller is for.

@@ -57,7 +57,10 @@ func Init(c Config) (collectives.Transport, error) {
 		return nil, fmt.Errorf("mpi: %s (%s) offers thread level %s, MPI_THREAD_SERIALIZED is needed: use a build with threads",
 			lib.path, lib.version, threadNames[level])
 	}
-	t := &Transport{lib: lib, cfg: c, posted: make(chan struct{}, 1), stopped: make(chan struct{})}
+	t := &Transport{lib: lib, cfg: c, posted: make(chan struct{}, 1), stopped: make(chan struct{}), scratch: make([]byte, 64)}
+	t.sending.fn, t.receiving.fn, t.testing.fn, t.sent.fn = lib.fn.isend, lib.fn.irecv, lib.fn.testsome, lib.fn.test
+	t.testing.until = true
+	t.sent.arg = [7]uintptr{1: t.sent.donePtr(), 2: uintptr(unsafe.Pointer(&t.scratch[0]))}
 	if err := t.describe(); err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type functions struct {
 	initThread, initialized, finalize, abort                    uintptr
 	commRank, commSize, commDup, commFree, commSplitType        uintptr
 	setErrhandler, getAttr                                      uintptr
-	isend, irecv, testsome, cancel, requestFree                 uintptr
+	isend, irecv, test, testsome, cancel, requestFree           uintptr
 	getCount, errorClass, errorString, getLibraryVersion, probe uintptr
 }
 
@@ -35,7 +35,7 @@ func (l *library) functionTable() map[string]*uintptr {
 		"MPI_Init_thread": &f.initThread, "MPI_Initialized": &f.initialized, "MPI_Finalize": &f.finalize, "MPI_Abort": &f.abort,
 		"MPI_Comm_rank": &f.commRank, "MPI_Comm_size": &f.commSize, "MPI_Comm_dup": &f.commDup, "MPI_Comm_free": &f.commFree,
 		"MPI_Comm_split_type": &f.commSplitType, "MPI_Comm_set_errhandler": &f.setErrhandler, "MPI_Comm_get_attr": &f.getAttr,
-		"MPI_Isend": &f.isend, "MPI_Irecv": &f.irecv, "MPI_Testsome": &f.testsome, "MPI_Cancel": &f.cancel,
+		"MPI_Isend": &f.isend, "MPI_Irecv": &f.irecv, "MPI_Test": &f.test, "MPI_Testsome": &f.testsome, "MPI_Cancel": &f.cancel,
 		"MPI_Request_free": &f.requestFree, "MPI_Get_count": &f.getCount, "MPI_Error_class": &f.errorClass,
 		"MPI_Error_string": &f.errorString, "MPI_Get_library_version": &f.getLibraryVersion, "MPI_Iprobe": &f.probe,
 	}

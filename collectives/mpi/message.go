@@ -4,9 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"syscall"
+	"unsafe"
+
+	"github.com/pipetrain/pipetrain/collectives"
 )
 
-// How a message travels. Up to smallBytes it is one MPI message. A longer one
+// How a message travels. Up to smallBytes it is one MPI message, behind its length:
+// MPI would tell that too, for the price of another call. A longer one
 // starts with a head of headBytes (its length, its number, its first
 // smallBytes), and the rest follows on a second communicator under the
 // message's number as tag, in pieces of at most 2³¹−1 bytes.
@@ -52,18 +56,57 @@ func (s *slots) get() []byte {
 
 func (s *slots) put(b []byte) { s.free = append(s.free, b) }
 
-// sendAll posts all parts of a send.
-func (t *Transport) sendAll(r *request) {
-	if len(r.buf) <= smallBytes {
-		// Copied, so that the request is complete at once: no call of MPI is spent on
-		// asking after it.
-		r.head = t.slots.get()
-		copy(r.head, r.buf)
-		if t.start(r, roleSend, r.head[:len(r.buf)], r.tag, t.comm) {
-			r.complete(nil)
-		}
-		return
+// gone is the request of every small message that MPI took at once.
+var gone = func() *request {
+	r := &request{send: true}
+	r.complete(nil)
+	return r
+}()
+
+// sendSmall sends a message that fits into a slot. Copied, it is complete for its sender
+// at once. Nearly always MPI is through with it too when MPI_Isend is back: asked in the same
+// breath, its handle need not be looked at with the others, nor remembered.
+func (t *Transport) sendSmall(to, tag int, b []byte) *request {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		r := &request{}
+		r.complete(collectives.ErrClosed)
+		return r
 	}
+	head := t.slots.get()
+	binary.NativeEndian.PutUint64(head, uint64(len(b)))
+	copy(head[8:], b)
+	slot := t.table.push(t.lib, nil, roleSend)
+	t.sending.arg = [7]uintptr{uintptr(unsafe.Pointer(&head[0])), uintptr(8 + len(b)), t.lib.byteType.value,
+		uintptr(to), uintptr(tag), t.comm, uintptr(unsafe.Pointer(slot))}
+	t.sending.next = &t.sent
+	t.sent.arg[0], t.sent.done, t.sent.rc = uintptr(unsafe.Pointer(slot)), 0, 0
+	t.sending.make()
+	if t.sending.rc == 0 && t.sent.rc == 0 && t.sent.done != 0 {
+		t.table.pop()
+		t.slots.put(head)
+		return gone
+	}
+	r := &request{t: t, send: true, peer: to, tag: tag, head: head}
+	if rc, name := t.sending.rc|t.sent.rc, "MPI_Isend"; rc != 0 {
+		if t.sending.rc == 0 {
+			name = "MPI_Test"
+		}
+		t.table.pop()
+		t.slots.put(head)
+		r.complete(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, rc)))
+		return r
+	}
+	t.table.owner[t.table.n-1] = r
+	r.parts = 1
+	r.complete(nil)
+	t.wakePoller()
+	return r
+}
+
+// sendAll posts all parts of a send that is longer.
+func (t *Transport) sendAll(r *request) {
 	t.number++
 	tag := t.number & bodyTags
 	r.head = t.slots.get()
@@ -88,16 +131,16 @@ func (t *Transport) bodies(r *request, role int, b []byte, tag int) {
 
 // arrived looks at what a receive got first: a small message, or the head of a
 // longer one, of which it posts the rest.
-func (t *Transport) arrived(r *request, n int) {
-	if n <= smallBytes {
-		if n == len(r.buf) {
-			copy(r.buf, r.head[:n])
+func (t *Transport) arrived(r *request) {
+	length := int(binary.NativeEndian.Uint64(r.head))
+	if length <= smallBytes {
+		if length == len(r.buf) {
+			copy(r.buf, r.head[8:])
 		} else {
-			r.fail(r.wrongLength(n))
+			r.fail(r.wrongLength(length))
 		}
 		return
 	}
-	length := int(binary.NativeEndian.Uint64(r.head))
 	tag := int(binary.NativeEndian.Uint64(r.head[8:]))
 	into := r.buf
 	if length != len(r.buf) {

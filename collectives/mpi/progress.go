@@ -62,24 +62,28 @@ func (q *table) onlySends() bool {
 	return true
 }
 
-// progressLocked lets MPI work and completes what is done. mu is held.
-func (t *Transport) progressLocked() (moved bool) {
+// progressLocked lets MPI work, in rounds while nothing is done, and completes what is
+// done. mu is held.
+func (t *Transport) progressLocked(rounds int64) (moved bool) {
 	q := &t.table
 	if q.n == 0 || t.finalized {
 		return false
 	}
-	var done int32
-	rc, _, _ := purego.SyscallN(t.lib.fn.testsome, uintptr(q.n), uintptr(unsafe.Pointer(&q.handles[0])),
-		uintptr(unsafe.Pointer(&done)), uintptr(unsafe.Pointer(&q.indices[0])), uintptr(unsafe.Pointer(&q.status[0])))
-	if int32(rc) == 0 && done <= 0 {
+	c := &t.testing
+	c.arg = [7]uintptr{uintptr(q.n), uintptr(unsafe.Pointer(&q.handles[0])), c.donePtr(),
+		uintptr(unsafe.Pointer(&q.indices[0])), uintptr(unsafe.Pointer(&q.status[0]))}
+	c.done, c.rounds = 0, rounds
+	c.make()
+	rc, done := c.rc, c.done
+	if rc == 0 && done <= 0 {
 		return false
 	}
 	if done < 0 || int(done) > q.n {
-		err := fmt.Errorf("mpi: %w", t.lib.errorOf("MPI_Testsome", int32(rc)))
+		err := fmt.Errorf("mpi: %w", t.lib.errorOf("MPI_Testsome", rc))
 		t.failPending(err)
 		return true
 	}
-	failed := int32(rc) != 0 // then, and only then, the statuses hold error codes
+	failed := rc != 0 // then, and only then, the statuses hold error codes
 	t.ended = t.ended[:0]
 	for k := range int(done) {
 		i := int(q.indices[k])
@@ -88,7 +92,7 @@ func (t *Transport) progressLocked() (moved bool) {
 		if failed {
 			e.code = *(*int32)(unsafe.Pointer(&st[t.lib.statusErr]))
 		}
-		if e.role == roleFirst || e.role == roleDevice {
+		if e.role == roleDevice {
 			purego.SyscallN(t.lib.fn.getCount, uintptr(unsafe.Pointer(&st[0])), t.lib.byteType.value, uintptr(unsafe.Pointer(&e.got)))
 		}
 		t.ended = append(t.ended, e)
@@ -126,7 +130,7 @@ func (t *Transport) part(e *ended) {
 		}
 		r.fail(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, e.code)))
 	case e.role == roleFirst && !r.cancelled:
-		t.arrived(r, int(e.got))
+		t.arrived(r)
 	case e.role == roleDevice && !r.cancelled:
 		r.got += int(e.got)
 		if r.parts == 0 && r.got != len(r.buf) {
@@ -189,10 +193,12 @@ func (t *Transport) drive(ctx context.Context, r *request) error {
 	t.waiters.Add(1)
 	defer t.leave()
 	var since time.Time
+	// About half a microsecond, in which others that have something to post wait.
+	const rounds = 16
 	for i := 1; ; i++ {
 		moved := false
 		if t.mu.TryLock() {
-			moved = t.progressLocked()
+			moved = t.progressLocked(rounds)
 			t.mu.Unlock()
 		}
 		if r.finished() {
@@ -202,7 +208,7 @@ func (t *Transport) drive(ctx context.Context, r *request) error {
 			since = time.Time{}
 			continue
 		}
-		if i&15 != 0 {
+		if i&3 != 0 {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -253,7 +259,7 @@ func (t *Transport) poll() {
 	pause := t.pause
 	for {
 		if t.waiters.Load() == 0 && t.mu.TryLock() {
-			moved, pending, closed := t.progressLocked(), t.table.n, t.closed
+			moved, pending, closed := t.progressLocked(1), t.table.n, t.closed
 			t.mu.Unlock()
 			switch {
 			case closed:

@@ -37,6 +37,11 @@ type Transport struct {
 	idle    atomic.Bool // the poller sleeps until something is posted
 
 	mu        sync.Mutex // round every call of MPI
+	sending   call       // MPI_Isend
+	sent      call       // MPI_Test of what sending has begun
+	receiving call       // MPI_Irecv
+	testing   call       // MPI_Testsome
+	scratch   []byte     // a status nobody reads
 	table     table
 	ended     []ended
 	slots     slots
@@ -131,6 +136,9 @@ func (r *request) release() {
 
 // Isend starts sending b; see collectives.Transport.
 func (t *Transport) Isend(to, tag int, b []byte) collectives.Request {
+	if len(b) <= smallBytes && to >= 0 && to < t.size && tag >= 0 && tag <= collectives.MaxTag {
+		return t.sendSmall(to, tag, b)
+	}
 	return t.post(&request{t: t, send: true, peer: to, tag: tag, buf: b})
 }
 
@@ -175,27 +183,34 @@ func (t *Transport) post(r *request) *request {
 		r.release()
 		r.complete(r.first)
 	}
+	t.wakePoller()
+	return r
+}
+
+// wakePoller has what was posted looked after. mu is held.
+func (t *Transport) wakePoller() {
 	if t.idle.Load() && t.waiters.Load() == 0 {
 		select {
 		case t.posted <- struct{}{}:
 		default:
 		}
 	}
-	return r
 }
 
 // start gives b to MPI as one message.
 func (t *Transport) start(r *request, role int, b []byte, tag int, comm uintptr) bool {
-	fn, name := t.lib.fn.irecv, "MPI_Irecv"
+	c, name := &t.receiving, "MPI_Irecv"
 	if r.send {
-		fn, name = t.lib.fn.isend, "MPI_Isend"
+		c, name = &t.sending, "MPI_Isend"
 	}
 	slot := t.table.push(t.lib, r, role)
-	rc, _, _ := purego.SyscallN(fn, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), t.lib.byteType.value,
-		uintptr(r.peer), uintptr(tag), comm, uintptr(unsafe.Pointer(slot)))
-	if err := t.lib.check(name, rc); err != nil {
+	c.arg = [7]uintptr{uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), t.lib.byteType.value,
+		uintptr(r.peer), uintptr(tag), comm, uintptr(unsafe.Pointer(slot))}
+	c.next = nil
+	c.make()
+	if c.rc != 0 {
 		t.table.pop()
-		r.fail(fmt.Errorf("mpi: %v: %w", r, err))
+		r.fail(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, c.rc)))
 		return false
 	}
 	r.parts++
@@ -215,7 +230,7 @@ func (t *Transport) Close() error {
 	t.closed = true
 	t.cancelReceives()
 	for end := time.Now().Add(2 * time.Second); t.table.n > 0 && time.Now().Before(end); {
-		t.progressLocked()
+		t.progressLocked(1)
 		if t.table.onlySends() {
 			t.failPending(collectives.ErrClosed)
 		}
@@ -274,7 +289,7 @@ func (t *Transport) finalize() error {
 // Test looks once at what has arrived.
 func (r *request) Test() (bool, error) {
 	if !r.finished() && r.t.mu.TryLock() {
-		r.t.progressLocked()
+		r.t.progressLocked(1)
 		r.t.mu.Unlock()
 	}
 	if !r.finished() {
