@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -33,7 +34,11 @@ func (l *loader) complete() {
 		// 2/3 of the usual 4 dim keeps the parameters of a two-matrix feed-forward
 		// (arXiv 2002.05202); 32 keeps rows of floats aligned to cache lines.
 		s.Model.FFN = (8*s.Model.Dim/3 + 31) / 32 * 32
+		if s.Model.Activation == model.ActivationGELU {
+			s.Model.FFN = 4 * s.Model.Dim
+		}
 		l.follow("model.ffn", "model.dim")
+		l.follow("model.ffn", "model.activation")
 	}
 	if missing("model.vocab") {
 		s.Model.Vocab = 256

@@ -43,6 +43,7 @@ func (s *Spec) ModelConfig() model.Config {
 	return model.Config{
 		Kind: m.Kind, Layers: m.Layers, Dim: m.Dim, Heads: m.Heads, KVHeads: m.KVHeads, FFN: m.FFN,
 		Seq: m.Seq, Vocab: m.Vocab, Tied: m.Tied, RopeBase: m.RopeBase, NormEps: m.NormEps,
+		Norm: m.Norm, Activation: m.Activation, Type: model.TypeOf(s.Train.Precision),
 	}
 }
 

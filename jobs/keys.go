@@ -57,17 +57,19 @@ var keyList = []Key{
 	{Name: "name", Doc: "Names the run folder and the batch job: letters, digits, `.`, `_`, `-`.", Note: "the file's name without `.toml`"},
 	{Name: "seed", Doc: "Seed of everything random: initial weights and the order of the data."},
 
-	{Name: "model.kind", Doc: "Family of the network: `transformer` is a LLaMA-style decoder.", Choices: []string{"transformer"}},
+	{Name: "model.kind", Doc: "Family of the network: `transformer` is a decoder with rotary position; as LLaMA unless `norm` or `activation` say otherwise.", Choices: []string{"transformer"}},
 	{Name: "model.layers", Doc: "Blocks between embedding and head; at least one for each stage.", Required: true, min: 1, max: 1 << 12},
 	{Name: "model.dim", Doc: "Width of the residual stream.", Required: true, min: 1, max: 1 << 18},
 	{Name: "model.heads", Doc: "Attention heads; `dim / heads` is a whole, even number (rotary embedding turns pairs).", Required: true, min: 1, max: 1 << 12},
 	{Name: "model.kv_heads", Doc: "Heads of keys and values; divides `heads`, fewer is grouped-query attention.", Note: "as `heads`", min: 1, max: 1 << 12},
-	{Name: "model.ffn", Doc: "Inner width of the feed-forward part.", Note: "8/3 `dim`, rounded up to a multiple of 32", min: 1, max: 1 << 20},
+	{Name: "model.ffn", Doc: "Inner width of the feed-forward part.", Note: "8/3 `dim`, rounded up to a multiple of 32; 4 `dim` with `gelu`", min: 1, max: 1 << 20},
 	{Name: "model.seq", Doc: "Tokens of a sequence.", Required: true, min: 1, max: 1 << 24},
 	{Name: "model.vocab", Doc: "Size of the vocabulary; bytes need 256.", Note: "256", min: 1, max: 1 << 24},
 	{Name: "model.tied", Doc: "Embedding and head share one matrix."},
 	{Name: "model.rope_base", Doc: "Base θ of the rotary position embedding.", min: 1, max: 1e12, above: true},
-	{Name: "model.norm_eps", Doc: "ε of RMSNorm.", min: 0, max: 1, above: true, below: true},
+	{Name: "model.norm_eps", Doc: "ε of the norms.", min: 0, max: 1, above: true, below: true},
+	{Name: "model.norm", Doc: "`rmsnorm` (arXiv 1910.07467), or `layernorm` with gain and bias (arXiv 1607.06450).", Choices: []string{"rmsnorm", "layernorm"}},
+	{Name: "model.activation", Doc: "Of the feed-forward part: `swiglu` (two joined matrices in, one out), or `gelu` in its tanh form (one in, one out, as GPT-2).", Choices: []string{"swiglu", "gelu"}},
 
 	{Name: "data.kind", Doc: "`text`: the bytes of a file. `synthetic`: a sequence made from the seed, learnable, no file needed.", Choices: []string{"text", "synthetic"}},
 	{Name: "data.path", Doc: "The file. Relative to the job file's folder; after `--set`, to the working directory.", Note: "none; `text` needs one", path: isPath},
@@ -75,7 +77,7 @@ var keyList = []Key{
 
 	{Name: "train.steps", Doc: "Optimizer steps.", Required: true, min: 1, max: 1e12},
 	{Name: "train.batch", Doc: "Sequences of a step, over all replicas and micro-batches; a multiple of `replicas × microbatches`.", Required: true, min: 1, max: 1 << 30},
-	{Name: "train.precision", Doc: "Number format of weights and activations; `bf16` needs `device.kind = \"cuda\"` (or `rehearse`).", Choices: []string{"fp32", "bf16"}},
+	{Name: "train.precision", Doc: "Number format. `bf16`: activations, messages and the weights that layers read are bf16; the weights that the optimizer updates, gradients of weights, statistics and losses stay fp32 (see precision.md). `tf32`: fp32, but a GPU rounds the operands of matrix products to 10 bits of mantissa; needs `device.kind = \"cuda\"` (or `rehearse`).", Choices: []string{"fp32", "tf32", "bf16"}},
 
 	{Name: "optimizer.kind", Doc: "`adamw` (arXiv 1711.05101) or `sgd` with momentum.", Choices: []string{"adamw", "sgd"}},
 	{Name: "optimizer.lr", Doc: "Learning rate after the warm-up.", min: 0, max: 1000, above: true},
@@ -150,7 +152,7 @@ var keyList = []Key{
 func Default() Spec {
 	return Spec{
 		Seed:       1,
-		Model:      Model{Kind: "transformer", RopeBase: 10000, NormEps: 1e-5},
+		Model:      Model{Kind: "transformer", RopeBase: 10000, NormEps: 1e-5, Norm: "rmsnorm", Activation: "swiglu"},
 		Data:       Data{Kind: "text"},
 		Train:      Train{Precision: "fp32"},
 		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Momentum: 0.9, Clip: 1},

@@ -29,17 +29,19 @@ type Spec struct {
 
 // Model describes the network.
 type Model struct {
-	Kind     string  `toml:"kind"` // transformer
-	Layers   int     `toml:"layers"`
-	Dim      int     `toml:"dim"`
-	Heads    int     `toml:"heads"`
-	KVHeads  int     `toml:"kv_heads"` // default: as heads
-	FFN      int     `toml:"ffn"`      // default: 8/3 dim rounded up to a multiple of 32
-	Seq      int     `toml:"seq"`
-	Vocab    int     `toml:"vocab"` // default: 256 (bytes)
-	Tied     bool    `toml:"tied"`
-	RopeBase float64 `toml:"rope_base"`
-	NormEps  float64 `toml:"norm_eps"`
+	Kind       string  `toml:"kind"` // transformer
+	Layers     int     `toml:"layers"`
+	Dim        int     `toml:"dim"`
+	Heads      int     `toml:"heads"`
+	KVHeads    int     `toml:"kv_heads"` // default: as heads
+	FFN        int     `toml:"ffn"`      // default: 8/3 dim rounded up to a multiple of 32; 4 dim with gelu
+	Seq        int     `toml:"seq"`
+	Vocab      int     `toml:"vocab"` // default: 256 (bytes)
+	Tied       bool    `toml:"tied"`
+	RopeBase   float64 `toml:"rope_base"`
+	NormEps    float64 `toml:"norm_eps"`
+	Norm       string  `toml:"norm"`       // rmsnorm | layernorm
+	Activation string  `toml:"activation"` // swiglu | gelu
 }
 
 // Data says what is read.
@@ -54,7 +56,7 @@ type Data struct {
 type Train struct {
 	Steps     int    `toml:"steps"`
 	Batch     int    `toml:"batch"`     // global batch in sequences, over all replicas and micro-batches
-	Precision string `toml:"precision"` // fp32
+	Precision string `toml:"precision"` // fp32 | tf32 | bf16
 }
 
 // Optimizer describes the update.

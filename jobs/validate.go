@@ -67,7 +67,7 @@ func (l *loader) validateModel() {
 	if l.ok("model.heads", "model.kv_heads") && m.Heads%m.KVHeads != 0 {
 		fail("model.kv_heads", fmt.Sprintf("%d does not divide model.heads = %d", m.KVHeads, m.Heads), "one of "+divisors(m.Heads, m.KVHeads, func(int) bool { return true }))
 	}
-	keys := []string{"model.kind", "model.layers", "model.dim", "model.heads", "model.kv_heads", "model.ffn", "model.seq", "model.vocab", "model.rope_base", "model.norm_eps"}
+	keys := []string{"model.kind", "model.layers", "model.dim", "model.heads", "model.kv_heads", "model.ffn", "model.seq", "model.vocab", "model.rope_base", "model.norm_eps", "model.norm", "model.activation", "train.precision"}
 	if wrong || !l.ok(keys...) {
 		return
 	}
@@ -127,12 +127,12 @@ func (l *loader) validateTrain() {
 	if perStep := float64(s.Train.Batch) * float64(s.Model.Seq); l.ok("train.steps", "train.batch", "model.seq") && float64(s.Train.Steps) > maxTokens/perStep {
 		l.mistake("train.steps", fmt.Sprintf("%d steps of %s tokens are more than a run can count", s.Train.Steps, formatFloat(perStep)), "at most 2^62 tokens in all", "")
 	}
-	if l.ok("train.precision", "device.kind") && s.Train.Precision == "bf16" {
+	if l.ok("train.precision", "device.kind") && s.Train.Precision == "tf32" {
 		switch s.Device.Kind {
 		case "cpu":
-			l.mistake("train.precision", "bf16 is not for device.kind = \"cpu\": its matrix products are fp32", "fp32, or device.kind = \"cuda\"", "")
+			l.mistake("train.precision", "tf32 is not for device.kind = \"cpu\": it is what the tensor cores of a GPU make of fp32", "fp32, bf16, or device.kind = \"cuda\"", "")
 		case "auto":
-			l.mistake("train.precision", "bf16 with device.kind = \"auto\" would depend on the host: the CPU device has fp32 only", "fp32, or device.kind = \"cuda\"", "")
+			l.mistake("train.precision", "tf32 with device.kind = \"auto\" would depend on the host: only a GPU has it", "fp32, bf16, or device.kind = \"cuda\"", "")
 		}
 	}
 }

@@ -28,8 +28,8 @@ func TestImpossible(t *testing.T) {
 		{"train.batch=3 parallel.replicas=4", "(a multiple of 4, e.g. 4)"},
 		{"train.batch=1073741824", "train.batch: 1073741824 sequences of 32 tokens a replica are more rows than a matrix product can have"},
 		{"train.steps=1000000000000 train.batch=10000000 schedule.microbatches=1", "train.steps: 1000000000000 steps of 320000000 tokens are more than a run can count"},
-		{"train.precision=bf16", "train.precision: bf16 with device.kind = \"auto\" would depend on the host"},
-		{"train.precision=bf16 device.kind=cpu", "train.precision: bf16 is not for device.kind = \"cpu\": its matrix products are fp32"},
+		{"train.precision=tf32", "train.precision: tf32 with device.kind = \"auto\" would depend on the host"},
+		{"train.precision=tf32 device.kind=cpu", "train.precision: tf32 is not for device.kind = \"cpu\""},
 		{"parallel.tensor=2", "parallel.tensor: 2 ranks a stage: stages cannot be split over several ranks yet"},
 		{"optimizer.min_lr=0.01", "optimizer.min_lr: 0.01 is above optimizer.lr = 0.0003"},
 		{"optimizer.warmup=11", "optimizer.warmup: 11 steps are more than train.steps = 10"},
@@ -136,7 +136,8 @@ func TestPossible(t *testing.T) {
 	for _, sets := range []string{
 		"model.heads=32", "model.kv_heads=1", "parallel.stages=4 schedule.microbatches=1", "schedule.microbatches=8 schedule.concat=8",
 		"schedule.backward_p2=fused schedule.concat=all", "optimizer.warmup=10", "optimizer.min_lr=3e-4",
-		"train.precision=bf16 device.kind=cuda", "train.precision=bf16 device.kind=rehearse",
+		"train.precision=tf32 device.kind=cuda", "train.precision=tf32 device.kind=rehearse", "train.precision=bf16", "train.precision=bf16 device.kind=cpu",
+		"model.norm=layernorm model.activation=gelu",
 		"data.kind=text data.path=" + exact, "slurm.nodes=4 slurm.gpus_per_node=0 parallel.stages=4 device.kind=cuda",
 		"optimizer.clip=0 optimizer.weight_decay=0 optimizer.beta1=0", "parallel.replicas=8",
 	} {

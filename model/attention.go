@@ -7,6 +7,7 @@ import "github.com/pipetrain/pipetrain/kernels"
 type attention struct {
 	heads, kvHeads, headDim int
 	theta                   float32
+	typ                     kernels.DType
 }
 
 func (a attention) shape(s Shape) kernels.Attention {
@@ -19,7 +20,7 @@ func (a attention) outWidth() int { return a.heads * a.headDim }
 
 // work returns the f32 elements of scratch of either pass.
 func (a attention) work(d kernels.Ops, s Shape) int64 {
-	return d.AttentionWork(a.shape(s), kernels.F32)
+	return d.AttentionWork(a.shape(s), a.typ)
 }
 
 // forward turns queries and keys of qkv [rows, qkvWidth] in place by their

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/pipetrain/pipetrain/kernels"
 )
 
 // Config describes a decoder-only transformer.
@@ -13,12 +15,35 @@ type Config struct {
 	Dim      int
 	Heads    int
 	KVHeads  int // key/value heads; 0: as Heads
-	FFN      int // 0: 8/3 Dim rounded up to a multiple of 32
+	FFN      int // 0: 8/3 Dim rounded up to a multiple of 32, 4 Dim with gelu
 	Seq      int // tokens of a sequence
 	Vocab    int // 0: 256, bytes
 	Tied     bool
 	RopeBase float64 // 0: 10000
 	NormEps  float64 // 0: 1e-5
+	// Norm and Activation choose the parts of a block; empty: those of LLaMA.
+	Norm       string
+	Activation string
+	// Type is what layers read and write: F32, or BF16 with the weights rounded to
+	// it. Gradients of weights, statistics and losses are F32 always.
+	Type kernels.DType
+}
+
+// What Norm and Activation may be.
+const (
+	NormRMS          = "rmsnorm"
+	NormLayer        = "layernorm"
+	ActivationSwiGLU = "swiglu"
+	ActivationGELU   = "gelu"
+)
+
+// TypeOf returns the type of layers under a precision: "fp32", "tf32" (of which only
+// the device knows) or "bf16".
+func TypeOf(precision string) kernels.DType {
+	if precision == "bf16" {
+		return kernels.BF16
+	}
+	return kernels.F32
 }
 
 // initStd is the standard deviation of fresh matrices; those that add to the
@@ -29,6 +54,11 @@ const initStd = 0.02
 func (c Config) WithDefaults() Config {
 	def(&c.Kind, "transformer")
 	def(&c.KVHeads, c.Heads)
+	def(&c.Norm, NormRMS)
+	def(&c.Activation, ActivationSwiGLU)
+	if c.Activation == ActivationGELU {
+		def(&c.FFN, 4*c.Dim)
+	}
 	def(&c.FFN, (8*c.Dim/3+31)/32*32)
 	def(&c.Vocab, 256)
 	def(&c.RopeBase, 10000)
@@ -49,6 +79,15 @@ func (c Config) Check() error {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("model: "+format, args...)) }
 	if c.Kind != "transformer" {
 		fail("kind %q is unknown; known: \"transformer\"", c.Kind)
+	}
+	if c.Norm != NormRMS && c.Norm != NormLayer {
+		fail("norm %q is unknown; known: \"rmsnorm\", \"layernorm\"", c.Norm)
+	}
+	if c.Activation != ActivationSwiGLU && c.Activation != ActivationGELU {
+		fail("activation %q is unknown; known: \"swiglu\", \"gelu\"", c.Activation)
+	}
+	if c.Type != kernels.F32 && c.Type != kernels.BF16 {
+		fail("layers of %s are unknown; known: f32, bf16", c.Type)
 	}
 	for _, v := range []struct {
 		name        string

@@ -17,14 +17,14 @@ const (
 )
 
 // NewEmbed returns the embedding of vocab tokens in dim columns. A tie that is not
-// empty is shared with the head (see Param.Tie).
-func NewEmbed(vocab, dim int, std float64, tie string) *Embed {
+// empty is shared with the head (see Param.Tie); t is the type of what it gives.
+func NewEmbed(vocab, dim int, std float64, tie string, t kernels.DType) *Embed {
 	return &Embed{
 		dim:    dim,
 		params: []Param{{Name: nameEmbed, Rows: vocab, Cols: dim, Init: Init{Std: std}, Decay: true, Tie: tie}},
 		slots: []Slot{
 			embedX:  {SlotX, UntilWeight, 1, kernels.I32},
-			embedDY: {SlotDY, FromInput, dim, kernels.F32},
+			embedDY: {SlotDY, FromInput, dim, t},
 		},
 	}
 }

@@ -64,6 +64,11 @@ func newTrial(cfg Config, layer Layer, batch, n int) *trial {
 		v := make([]float32, n)
 		for i := range v {
 			v[i] = float32(mean + std*r.NormFloat64())
+			if cfg.Type == kernels.BF16 { // 8 bits: what it can hold
+				_, exp := math.Frexp(float64(v[i]))
+				unit := math.Ldexp(1, exp-8)
+				v[i] = float32(math.RoundToEven(float64(v[i])/unit) * unit)
+			}
 		}
 		return v
 	}
@@ -139,18 +144,21 @@ func (m *memory) take(n int64, t kernels.DType) kernels.Buffer {
 	return b
 }
 
+// poisonAt is byte i of the poison in b, a NaN in f32 and in bf16, by its address.
+func poisonAt(b kernels.Buffer, i int) byte {
+	return [2]byte{0xde, 0x7f}[(b.Addr+uintptr(i))%2]
+}
+
 // poison fills b with NaN, ids and targets with 0: wrong, yet no reason to panic.
 func (m *memory) poison(b kernels.Buffer) {
 	if b.Empty() {
 		return
 	}
-	pattern := uint32(0x7fc0dead)
-	if b.Type == kernels.I32 {
-		pattern = 0
-	}
 	raw := make([]byte, b.Bytes())
-	for i := 0; i+4 <= len(raw); i += 4 {
-		binary.LittleEndian.PutUint32(raw[i:], pattern)
+	for i := range raw {
+		if b.Type != kernels.I32 {
+			raw[i] = poisonAt(b, i)
+		}
 	}
 	m.dev.CopyIn(b, raw)
 }
@@ -181,8 +189,8 @@ func (tr *trial) run(dev kernels.Device, calls []call, wantDX bool) (*outcome, e
 
 	var weights, grads []kernels.Buffer
 	for _, w := range tr.weights {
-		b := m.take(int64(len(w)), kernels.F32)
-		dev.CopyIn(b, f32Bytes(w))
+		b := m.take(int64(len(w)), tr.cfg.Type)
+		dev.CopyIn(b, bytesAs(tr.cfg.Type, w))
 		weights = append(weights, b)
 		g := m.take(int64(len(w)), kernels.F32)
 		dev.Zero(g)
@@ -198,8 +206,12 @@ func (tr *trial) run(dev kernels.Device, calls []call, wantDX bool) (*outcome, e
 		one := rows * int64(slots[slot].Width)
 		return held[slot].Slice(int64(first)*one, int64(last-first+1)*one)
 	}
-	out := m.take(rows*int64(tr.layer.OutWidth()), kernels.F32)
-	dx := m.take(rows*int64(tr.layer.InWidth()), kernels.F32)
+	outType := tr.cfg.Type
+	if _, last := unwrap(tr.layer).(*Head); last {
+		outType = kernels.F32 // the losses
+	}
+	out := m.take(rows*int64(tr.layer.OutWidth()), outType)
+	dx := m.take(rows*int64(tr.layer.InWidth()), tr.cfg.Type)
 	scratch := m.take(work, kernels.F32)
 
 	res := &outcome{out: make([][]float32, tr.n), dx: make([][]float32, tr.n)}
@@ -220,11 +232,11 @@ func (tr *trial) run(dev kernels.Device, calls []call, wantDX bool) (*outcome, e
 			case s.Name == SlotX && c.pass == PassForward && s.Type == kernels.I32:
 				dev.CopyIn(b, i32Bytes(tr.ids[c.first]))
 			case s.Name == SlotX && c.pass == PassForward:
-				dev.CopyIn(b, f32Bytes(tr.x[c.first]))
+				dev.CopyIn(b, bytesAs(s.Type, tr.x[c.first]))
 			case s.Name == SlotTargets && c.pass == PassForward:
 				dev.CopyIn(b, i32Bytes(tr.ids[c.first]))
 			case s.Name == SlotDY && c.pass == PassInput:
-				dev.CopyIn(b, f32Bytes(tr.dy[c.first]))
+				dev.CopyIn(b, bytesAs(s.Type, tr.dy[c.first]))
 			}
 		}
 		m.poison(out)
@@ -279,8 +291,8 @@ func (m *memory) untouched(b kernels.Buffer) error {
 		return nil
 	}
 	m.dev.CopyOut(raw, b)
-	for i := 0; i+4 <= len(raw); i += 4 {
-		if got := binary.LittleEndian.Uint32(raw[i:]); got != 0x7fc0dead {
+	for i, got := range raw {
+		if got != poisonAt(b, i) {
 			return fmt.Errorf("byte %d was written", i)
 		}
 	}
@@ -303,10 +315,28 @@ func i32Bytes(v []int32) []byte {
 	return out
 }
 
+// bytesAs returns numbers that a type holds exactly as it holds them.
+func bytesAs(t kernels.DType, v []float32) []byte {
+	out := f32Bytes(v)
+	if t == kernels.BF16 {
+		for i := range v {
+			copy(out[2*i:2*i+2], out[4*i+2:4*i+4])
+		}
+		out = out[:2*len(v)]
+	}
+	return out
+}
+
 func readF32(dev kernels.Device, b kernels.Buffer) []float32 {
 	raw := make([]byte, b.Bytes())
 	dev.CopyOut(raw, b)
 	out := make([]float32, b.Len)
+	if b.Type == kernels.BF16 {
+		for i := range out {
+			out[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*i:])) << 16)
+		}
+		return out
+	}
 	for i := range out {
 		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}

@@ -31,7 +31,7 @@ func New(cfg Config) (*Model, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	m := &Model{Config: cfg, Layers: []Layer{NewEmbed(cfg.Vocab, cfg.Dim, initStd, cfg.tie())}}
+	m := &Model{Config: cfg, Layers: []Layer{NewEmbed(cfg.Vocab, cfg.Dim, initStd, cfg.tie(), cfg.Type)}}
 	for i := range cfg.Layers {
 		m.Layers = append(m.Layers, NewBlock(cfg, i))
 	}

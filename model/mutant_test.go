@@ -66,6 +66,26 @@ func (m *mutant) RMSNormBackwardWeight(dgamma, dy, x, rstd kernels.Buffer, rows,
 	m.op("RMSNormBackwardWeight", func() { m.Device.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows, dim) }, dgamma)
 }
 
+func (m *mutant) LayerNormForward(y, mean, rstd, x, gamma, beta kernels.Buffer, rows, dim int, eps float32) {
+	m.op("LayerNormForward", func() { m.Device.LayerNormForward(y, mean, rstd, x, gamma, beta, rows, dim, eps) }, y)
+}
+
+func (m *mutant) LayerNormBackwardInput(dx, dy, x, mean, rstd, gamma kernels.Buffer, rows, dim int, accumulate bool) {
+	m.op("LayerNormBackwardInput", func() { m.Device.LayerNormBackwardInput(dx, dy, x, mean, rstd, gamma, rows, dim, accumulate) }, dx)
+}
+
+func (m *mutant) LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd kernels.Buffer, rows, dim int) {
+	m.op("LayerNormBackwardWeight", func() { m.Device.LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd, rows, dim) }, dgamma, dbeta)
+}
+
+func (m *mutant) GELUForward(y, x kernels.Buffer) {
+	m.op("GELUForward", func() { m.Device.GELUForward(y, x) }, y)
+}
+
+func (m *mutant) GELUBackward(dx, dy, x kernels.Buffer) {
+	m.op("GELUBackward", func() { m.Device.GELUBackward(dx, dy, x) }, dx)
+}
+
 func (m *mutant) Rotary(x kernels.Buffer, rows, seq, heads, headDim, ld int, theta float32, inverse bool) {
 	m.op("Rotary", func() { m.Device.Rotary(x, rows, seq, heads, headDim, ld, theta, inverse) }, x)
 }
@@ -97,7 +117,7 @@ func (m *mutant) CrossEntropyBackward(dlogits, logits, lse, targets kernels.Buff
 // TestMutantsAreNoticed breaks every operation that a layer performs, one at a time.
 func TestMutantsAreNoticed(t *testing.T) {
 	dev := openCPU(t)
-	for _, name := range []string{"odd/block", "odd/head", "odd/embed", "grouped/block"} {
+	for _, name := range []string{"odd/block", "odd/head", "odd/embed", "grouped/block", "gpt/block", "gpt/head"} {
 		t.Run(name, func(t *testing.T) {
 			tr := trials()[name]
 			counter := &mutant{Device: dev, at: -1}
@@ -179,7 +199,7 @@ func TestCarelessLayersAreNoticed(t *testing.T) {
 		}
 	}
 	// A slot that claims a shorter life than it needs.
-	for _, slot := range []int{blockX, blockO, blockH1, blockRSTD1, blockRSTD2, blockGU, blockAct} {
+	for _, slot := range []int{blockX, blockO, blockH1, blockRSTD1, blockRSTD2, blockHidden, blockAct} {
 		tr := trials()["odd/block"]
 		name := tr.layer.Slots()[slot].Name
 		tr.layer = shortened{tr.layer, slot}

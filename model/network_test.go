@@ -183,6 +183,6 @@ func (n *network) norm() float64 {
 
 func (n *network) update(step int, lr float64, scale float32) {
 	for _, s := range n.stages {
-		n.opt.Update(n.dev, s.layout, s.w, s.g, s.states, step, lr, scale)
+		n.opt.Update(n.dev, s.layout, s.w, s.g, kernels.Buffer{}, s.states, step, lr, scale)
 	}
 }

@@ -55,16 +55,20 @@ func (o Optimizer) States() []string {
 }
 
 // Update applies gradients × scale to the weights. Buffers are flat, laid out by
-// l; step counts from 1; lr is LRSchedule.At(step), scale from ClipScale.
-func (o Optimizer) Update(d kernels.Ops, l *Layout, w, g kernels.Buffer, states []kernels.Buffer, step int, lr float64, scale float32) {
+// l; low is empty, or BF16 and becomes the new weights rounded; step counts from 1; lr is LRSchedule.At(step), scale from ClipScale.
+func (o Optimizer) Update(d kernels.Ops, l *Layout, w, g, low kernels.Buffer, states []kernels.Buffer, step int, lr float64, scale float32) {
 	for _, run := range l.Groups {
 		part := func(b kernels.Buffer) kernels.Buffer { return b.Slice(run.Offset, run.Len) }
+		var rounded kernels.Buffer
+		if !low.Empty() {
+			rounded = part(low)
+		}
 		decay := float32(0)
 		if run.Decay {
 			decay = float32(o.WeightDecay)
 		}
 		if o.Kind == "adamw" {
-			d.StepAdamW(part(w), part(g), part(states[0]), part(states[1]), kernels.Buffer{}, kernels.AdamW{
+			d.StepAdamW(part(w), part(g), part(states[0]), part(states[1]), rounded, kernels.AdamW{
 				LR: float32(lr), Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps),
 				WeightDecay: decay, Step: step, GradScale: scale,
 			})
@@ -74,6 +78,6 @@ func (o Optimizer) Update(d kernels.Ops, l *Layout, w, g kernels.Buffer, states 
 		if o.Momentum != 0 {
 			b = part(states[0])
 		}
-		d.StepSGD(part(w), part(g), b, kernels.Buffer{}, kernels.SGD{LR: float32(lr), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: scale})
+		d.StepSGD(part(w), part(g), b, rounded, kernels.SGD{LR: float32(lr), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: scale})
 	}
 }

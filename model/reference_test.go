@@ -28,6 +28,44 @@ func (t *tape) rmsnormRef(x mat, gamma []num, eps float64) mat {
 	return y
 }
 
+func (t *tape) layernormRef(x mat, gamma, beta []num, eps float64) mat {
+	y := make(mat, len(x))
+	for i, row := range x {
+		mean := t.scale(t.sum(row), 1/float64(len(row)))
+		var off []num
+		for _, v := range row {
+			off = append(off, t.sub(v, mean))
+		}
+		deviation := t.sqrt(t.plus(t.scale(t.dot(off, off), 1/float64(len(row))), eps))
+		for j := range row {
+			y[i] = append(y[i], t.add(t.mul(gamma[j], t.div(off[j], deviation)), beta[j]))
+		}
+	}
+	return y
+}
+
+// normRef takes the norm's parameters, of which there are two in LayerNorm.
+func (t *tape) normRef(x mat, cfg Config, p ...mat) mat {
+	if cfg.Norm == NormLayer {
+		return t.layernormRef(x, p[0][0], p[1][0], cfg.NormEps)
+	}
+	return t.rmsnormRef(x, p[0][0], cfg.NormEps)
+}
+
+// geluRef is x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))), tanh z = 1 − 2/(exp(2z)+1).
+func (t *tape) geluRef(x mat) mat {
+	y := make(mat, len(x))
+	for i := range x {
+		for _, v := range x[i] {
+			cube := t.mul(v, t.mul(v, v))
+			z := t.scale(t.add(v, t.scale(cube, 0.044715)), math.Sqrt(2/math.Pi))
+			tanh := t.plus(t.scale(t.div(t.leaf(1), t.plus(t.exp(t.scale(z, 2)), 1)), -2), 1)
+			y[i] = append(y[i], t.mul(t.scale(v, 0.5), t.plus(tanh, 1)))
+		}
+	}
+	return y
+}
+
 // rotaryRef turns the pairs (j, j+half) of one head by pos·base^(−2j/headDim).
 func (t *tape) rotaryRef(head []num, pos int, base float64) []num {
 	half := len(head) / 2
@@ -93,17 +131,28 @@ func (t *tape) swigluRef(g, u mat) mat {
 // blockRef takes the parameters in Block's order.
 func (t *tape) blockRef(x mat, p []mat, cfg Config) mat {
 	q, kv := cfg.Heads*cfg.HeadDim(), cfg.KVHeads*cfg.HeadDim()
-	n1 := t.rmsnormRef(x, p[0][0], cfg.NormEps)
+	norm1, norm2 := []mat{p[0]}, []mat{p[3]}
+	if cfg.Norm == NormLayer {
+		norm1, norm2 = append(norm1, p[6]), append(norm2, p[7])
+	}
+	n1 := t.normRef(x, cfg, norm1...)
 	o := t.attentionRef(t.linearRef(n1, p[1][:q]), t.linearRef(n1, p[1][q:q+kv]), t.linearRef(n1, p[1][q+kv:]), cfg)
 	h1 := t.addRef(x, t.linearRef(o, p[2]))
-	n2 := t.rmsnormRef(h1, p[3][0], cfg.NormEps)
+	n2 := t.normRef(h1, cfg, norm2...)
+	if cfg.Activation == ActivationGELU {
+		return t.addRef(h1, t.linearRef(t.geluRef(t.linearRef(n2, p[4])), p[5]))
+	}
 	act := t.swigluRef(t.linearRef(n2, p[4][:cfg.FFN]), t.linearRef(n2, p[4][cfg.FFN:]))
 	return t.addRef(h1, t.linearRef(act, p[5]))
 }
 
 // headRef returns one loss a row.
 func (t *tape) headRef(x mat, p []mat, targets []int32, cfg Config) mat {
-	logits := t.linearRef(t.rmsnormRef(x, p[0][0], cfg.NormEps), p[1])
+	norm := []mat{p[0]}
+	if cfg.Norm == NormLayer {
+		norm = append(norm, p[2])
+	}
+	logits := t.linearRef(t.normRef(x, cfg, norm...), p[1])
 	loss := make(mat, len(x))
 	for i, row := range logits {
 		var exps []num

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -76,16 +77,23 @@ func newDeviceCosts(d Device, j *job, cut []model.Range) *deviceCosts {
 		c.f = append(c.f, c.pass(r, model.PassForward, 1))
 		c.i = append(c.i, c.pass(r, model.PassInput, 1))
 		c.w = append(c.w, c.pass(r, model.PassWeight, 1))
-		rows := float64(j.shape.Rows())
-		c.out = append(c.out, 4*rows*float64(j.model.Layers[r.End-1].OutWidth()))
-		c.in = append(c.in, 4*rows*float64(j.model.Layers[r.First].InWidth()))
+		rows, size := float64(j.shape.Rows()), c.elem()
+		c.out = append(c.out, size*rows*float64(j.model.Layers[r.End-1].OutWidth()))
+		c.in = append(c.in, size*rows*float64(j.model.Layers[r.First].InWidth()))
 		bytes := 4 * float64(model.NewLayout(j.model.ParamsOf(r)).Len)
 		c.params = append(c.params, bytes)
 		// The weights and each state are read and written, the gradients read and cleared.
-		c.update = append(c.update, bytes*float64(4+2*j.states)/d.Bandwidth)
+		moved := bytes * float64(4+2*j.states)
+		if t := j.model.Config.Type; t != kernels.F32 { // and their rounded copy is written
+			moved += bytes / 4 * float64(t.Size())
+		}
+		c.update = append(c.update, moved/d.Bandwidth)
 	}
 	return c
 }
+
+// elem returns the bytes of an activation, and of a weight as layers read it.
+func (c *deviceCosts) elem() float64 { return float64(c.m.Config.Type.Size()) }
 
 // pass returns the time of n micro-batches in one pass over the layers of r.
 func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
@@ -105,17 +113,18 @@ func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
 				bytes += rows * float64(s.Width) * float64(s.Type.Size())
 			}
 		}
-		weights := 0.0
+		elems := 0.0
 		for _, q := range l.Params() {
-			weights += 4 * float64(q.Len())
+			elems += float64(q.Len())
 		}
+		weights := c.elem() * elems
 		switch p {
 		case model.PassForward:
-			bytes += weights + 4*rows*float64(l.OutWidth())
+			bytes += weights + c.elem()*rows*float64(l.OutWidth())
 		case model.PassInput:
-			bytes += weights + 4*rows*float64(l.InWidth())
+			bytes += weights + c.elem()*rows*float64(l.InWidth())
 		case model.PassWeight:
-			bytes += 2 * weights // the gradients are added to
+			bytes += 2 * 4 * elems // the gradients, f32, are added to
 		}
 		shape := c.shape
 		shape.Batch *= n

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/rank"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -13,7 +14,7 @@ func aligned(n int64) int64 { return (n + align - 1) / align * align }
 
 // stageExtra is what a stage needs besides schedule.StageBytes.
 type stageExtra struct {
-	weights int64 // one copy of the parameters
+	weights int64 // one version of the parameters, as layers read them
 	scratch int64 // the largest pass
 	in, out int64 // a tensor received or sent
 }
@@ -41,16 +42,20 @@ func (j *job) stageBytes(cut []model.Range) ([]schedule.StageBytes, []stageExtra
 				e.scratch = max(e.scratch, 4*l.Work(p, j.ops, j.shape))
 			}
 		}
-		e.weights = aligned(4 * model.NewLayout(j.model.ParamsOf(r)).Len)
-		e.out = 4 * rows * int64(j.model.Layers[r.End-1].OutWidth())
-		e.in = 4 * rows * int64(j.model.Layers[r.First].InWidth())
+		params, size := model.NewLayout(j.model.ParamsOf(r)).Len, j.model.Config.Type.Size()
+		e.weights = aligned(size * params)
+		e.out = size * rows * int64(j.model.Layers[r.End-1].OutWidth())
+		e.in = size * rows * int64(j.model.Layers[r.First].InWidth())
 		if r.First == 0 {
 			e.in = 0
 		}
 		if r.End == len(j.model.Layers) {
 			e.out = 0
 		}
-		b.Fixed = e.weights * int64(2+j.states)
+		b.Fixed = aligned(4*params) * int64(2+j.states)
+		if j.model.Config.Type != kernels.F32 {
+			b.Fixed += e.weights // beside the f32 ones
+		}
 	}
 	return bytes, extra
 }

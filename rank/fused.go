@@ -17,10 +17,10 @@ func (s *stage) backward(mb int, dx kernels.Buffer) error {
 		var below kernels.Block
 		if i > 0 {
 			var err error
-			if below, err = s.arena.Alloc(int64(s.shape.Rows())*int64(l.InWidth())*4, catP2Inputs); err != nil {
+			if below, err = s.arena.Alloc(int64(s.shape.Rows())*int64(l.InWidth())*s.typ.Size(), catP2Inputs); err != nil {
 				return err
 			}
-			target = below.As(kernels.F32)
+			target = below.As(s.typ)
 		}
 		if err := s.backwardLayer(i, mb, dy, hasDY, target); err != nil {
 			return err

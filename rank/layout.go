@@ -8,7 +8,8 @@ import (
 // Memory categories, as in the memory table of the plan and the summary.
 const (
 	catWeights     = "weights"
-	catVersions    = "old weights" // of asynchronous schedules, while micro-batches read them
+	catRounded     = "bf16 weights" // what the layers read, where that is not the weights themselves
+	catVersions    = "old weights"  // of asynchronous schedules, while micro-batches read them
 	catGradients   = "gradients"
 	catOptimizer   = "optimizer"
 	catActivations = "activations" // from F until I, or until W

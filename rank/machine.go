@@ -231,7 +231,7 @@ func (m *machine) forward(st *stage, mb int) error {
 		if rows, err = m.arena.Alloc(st.outBytes(), catScratch); err != nil {
 			return err
 		}
-		out = rows.As(kernels.F32)
+		out = rows.As(st.outType())
 	case next != nil && m.sched.RankOf(st.index+1, mb) == m.me:
 		if out, err = next.expectInput(mb); err != nil {
 			return err
@@ -240,7 +240,7 @@ func (m *machine) forward(st *stage, mb int) error {
 		if f.out, err = m.arena.Alloc(st.outBytes(), catTransfers); err != nil {
 			return err
 		}
-		out = f.out.As(kernels.F32)
+		out = f.out.As(st.outType())
 	}
 	var tokens, targets []int32
 	if m.dev != nil && (st.first || st.last) {
@@ -270,7 +270,7 @@ func (m *machine) backward(st *stage, op schedule.Op) error {
 		} else {
 			f := st.frame(mb)
 			f.dx, err = m.arena.Alloc(st.inBytes(), catTransfers)
-			dx = f.dx.As(kernels.F32)
+			dx = f.dx.As(st.typ)
 		}
 		if err != nil {
 			return err

@@ -89,15 +89,19 @@ func newMachine(w Work, me int, paces []pacing, arena *kernels.Arena, dev kernel
 	for _, i := range m.order() {
 		st := m.stages[i]
 		var err error
-		alloc := func(category string) (b kernels.Block) {
+		alloc := func(category string, t kernels.DType) (b kernels.Block) {
 			if err == nil {
-				b, err = arena.Alloc(st.params.Len*4, category)
+				b, err = arena.Alloc(st.params.Len*t.Size(), category)
 			}
 			return b
 		}
-		st.weights, st.grads = alloc(catWeights), alloc(catGradients)
+		st.weights = alloc(catWeights, kernels.F32)
+		if st.typ != kernels.F32 {
+			st.rounded = alloc(catRounded, st.typ)
+		}
+		st.grads = alloc(catGradients, kernels.F32)
 		for range w.Optim.States() {
-			st.states = append(st.states, alloc(catOptimizer))
+			st.states = append(st.states, alloc(catOptimizer, kernels.F32))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: stage %d: %w", me, i, err)
@@ -106,7 +110,7 @@ func newMachine(w Work, me int, paces []pacing, arena *kernels.Arena, dev kernel
 			st.versions = newVersions(w.Schedule, program, i)
 		}
 		params = max(params, len(st.params.Params))
-		st.wBuf, st.gBuf = st.views(st.weights.As(kernels.F32)), st.views(st.grads.As(kernels.F32))
+		st.wBuf, st.gBuf = st.views(st.readWeights()), st.views(st.grads.As(kernels.F32))
 	}
 	var err error
 	if m.losses, err = arena.Alloc(int64(w.Schedule.Microbatches)*8, catScratch); err == nil {

@@ -43,11 +43,11 @@ const (
 	rateTimes = 3
 )
 
-// matrixRate measures the FLOP/s of a large product of n × n matrices on the device: what
+// matrixRate measures the FLOP/s of a large product of n × n matrices of type t on the device: what
 // a utilisation is a share of. 0 where there is no memory for it left.
-func matrixRate(dev kernels.Device) float64 {
+func matrixRate(dev kernels.Device, t kernels.DType) float64 {
 	for n := rateFrom; ; n *= 2 {
-		took := product(dev, n)
+		took := product(dev, n, t)
 		if took == 0 {
 			return 0
 		}
@@ -55,21 +55,21 @@ func matrixRate(dev kernels.Device) float64 {
 			continue
 		}
 		for range rateTimes - 1 {
-			took = min(took, product(dev, n))
+			took = min(took, product(dev, n, t))
 		}
 		return 2 * float64(n) * float64(n) * float64(n) / took.Seconds()
 	}
 }
 
 // product times one product, after one that warms up; 0 where there is no memory for it.
-func product(dev kernels.Device, n int) (took time.Duration) {
-	bytes := int64(n) * int64(n) * 4
+func product(dev kernels.Device, n int, t kernels.DType) (took time.Duration) {
+	bytes := int64(n) * int64(n) * t.Size()
 	m, err := dev.Alloc(3 * bytes)
 	if err != nil {
 		return 0
 	}
 	defer dev.Free(m)
-	part := func(i int64) kernels.Buffer { return m.Slice(i*bytes, bytes).As(kernels.F32) }
+	part := func(i int64) kernels.Buffer { return m.Slice(i*bytes, bytes).As(t) }
 	for range 2 {
 		if dev.Sync() != nil {
 			return 0

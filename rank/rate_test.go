@@ -54,7 +54,7 @@ func TestMatrixRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	if r := matrixRate(dev); r < 1e8 || r > 1e15 {
+	if r := matrixRate(dev, kernels.F32); r < 1e8 || r > 1e15 {
 		t.Errorf("%g FLOP/s", r)
 	}
 }

@@ -91,7 +91,9 @@ func FLOPCosts(w Work, flopsPerSecond, bytesPerSecond float64, latency time.Dura
 	for _, cut := range w.Cut {
 		at := func(p model.Pass) float64 { return float64(w.Model.FLOPsOf(cut, p, w.Shape)) / flopsPerSecond }
 		c.F, c.I, c.W = append(c.F, at(model.PassForward)), append(c.I, at(model.PassInput)), append(c.W, at(model.PassWeight))
-		bytes := func(width int) float64 { return latency.Seconds() + 4*float64(w.Shape.Rows()*width)/bytesPerSecond }
+		bytes := func(width int) float64 {
+			return latency.Seconds() + float64(w.Model.Config.Type.Size())*float64(w.Shape.Rows()*width)/bytesPerSecond
+		}
 		c.SendF = append(c.SendF, bytes(w.Model.Layers[cut.End-1].OutWidth()))
 		c.SendB = append(c.SendB, bytes(w.Model.Layers[cut.First].InWidth()))
 	}

@@ -223,7 +223,7 @@ func (r *runner) finish(ctx context.Context) error {
 	}
 	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: median(r.busy)}
 	if r.c.Rehearsal == nil && rep.Seconds >= ratedRun.Seconds() {
-		mine.MatrixRate = matrixRate(r.c.Device)
+		mine.MatrixRate = matrixRate(r.c.Device, r.tr.work.Model.Config.Type)
 	}
 	own, err := json.Marshal(mine)
 	if err != nil {

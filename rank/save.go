@@ -168,6 +168,9 @@ func (tr *Trainer) Load(ctx context.Context, dir string, step int, warn func(str
 	if err := tr.restore(c); err != nil {
 		return 0, exitcode.With(exitcode.Environment, err)
 	}
+	for _, i := range tr.m.order() {
+		tr.m.stages[i].round()
+	}
 	tr.u.opt.step, tr.u.opt.updates = at, updatesOf(c.Manifest)
 	return at, tr.dev.Sync()
 }

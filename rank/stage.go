@@ -14,9 +14,10 @@ type stage struct {
 	index  int
 	base   int // the model's index of layers[0]
 	layers []model.Layer
-	shape  model.Shape // of one micro-batch
-	first  bool        // has the model's first layer
-	last   bool        // has the loss
+	shape  model.Shape   // of one micro-batch
+	typ    kernels.DType // of activations, messages and the weights that layers read
+	first  bool          // has the model's first layer
+	last   bool          // has the loss
 
 	arena *kernels.Arena
 	dev   kernels.Device // computes; nil when dry
@@ -24,10 +25,11 @@ type stage struct {
 
 	params  *model.Layout // of the flat buffers
 	weights kernels.Block
+	rounded kernels.Block // the weights in typ; empty where that is F32
 	grads   kernels.Block
 	states  []kernels.Block // the optimizer's
 
-	wBuf, gBuf [][]kernels.Buffer // [layer][param], views of the flat buffers
+	wBuf, gBuf [][]kernels.Buffer // [layer][param], views of the flat buffers: what layers read, and add to
 
 	fused   []bool // by micro-batch: the program has its B instead of I and W
 	groupOf []groupRange
@@ -49,6 +51,21 @@ func (s *stage) views(flat kernels.Buffer) [][]kernels.Buffer {
 		out = append(out, s.params.Views(flat, s.base+i))
 	}
 	return out
+}
+
+// readWeights returns the flat buffer of the weights that layers read.
+func (s *stage) readWeights() kernels.Buffer {
+	if s.typ == kernels.F32 {
+		return s.weights.As(kernels.F32)
+	}
+	return s.rounded.As(s.typ)
+}
+
+// round brings what layers read up to the weights, where an update has not done so.
+func (s *stage) round() {
+	if s.typ != kernels.F32 {
+		s.dev.Convert(s.readWeights(), s.weights.As(kernels.F32))
+	}
 }
 
 // groupRange is the range of micro-batches that the W of a micro-batch covers.
@@ -169,22 +186,30 @@ func (s *stage) expectGradient(mb int) (kernels.Buffer, error) {
 	}
 	f := s.frame(mb)
 	if !f.hasDY {
-		b, err := s.arena.Alloc(int64(s.shape.Rows())*int64(s.layers[end].OutWidth())*4, catTransfers)
+		b, err := s.arena.Alloc(int64(s.shape.Rows())*int64(s.layers[end].OutWidth())*s.typ.Size(), catTransfers)
 		if err != nil {
 			return kernels.Buffer{}, err
 		}
 		f.dy, f.hasDY = b, true
 	}
-	return f.dy.As(kernels.F32), nil
+	return f.dy.As(s.typ), nil
 }
 
 // outBytes and inBytes are the sizes of the stage's output and input of a micro-batch.
 func (s *stage) outBytes() int64 {
-	return int64(s.shape.Rows()) * int64(s.layers[len(s.layers)-1].OutWidth()) * 4
+	return int64(s.shape.Rows()) * int64(s.layers[len(s.layers)-1].OutWidth()) * s.outType().Size()
 }
 
 func (s *stage) inBytes() int64 {
-	return int64(s.shape.Rows()) * int64(s.layers[0].InWidth()) * 4
+	return int64(s.shape.Rows()) * int64(s.layers[0].InWidth()) * s.typ.Size()
+}
+
+// outType is the type of the stage's output: losses are F32.
+func (s *stage) outType() kernels.DType {
+	if s.last {
+		return kernels.F32
+	}
+	return s.typ
 }
 
 // work allocates the scratch of a pass over all layers: the largest need.

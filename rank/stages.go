@@ -20,7 +20,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ker
 			first: op.Stage == 0, last: op.Stage == sched.Stages-1,
 			arena: arena, dev: dev, ops: ops,
 			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),
-			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{},
+			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{}, typ: w.Model.Config.Type,
 		}
 		st.params = model.NewLayout(w.Model.ParamsOf(r))
 		for _, l := range st.layers {

@@ -236,6 +236,7 @@ func (tr *Trainer) initialise() {
 			model.Initialise(host, p.Param, tr.spec.Seed, p.Owner)
 			tr.dev.CopyIn(st.params.View(st.weights.As(kernels.F32), k), float32Bytes(host))
 		}
+		st.round()
 		// Alloc gave zeroed memory, but padding and gradients must stay zero whatever a device does.
 		tr.dev.Zero(st.grads.Buffer)
 		for _, b := range st.states {

@@ -241,7 +241,11 @@ func (o *optimizer) applyTo(dev kernels.Device, st *stage, n int, lr float64, sc
 	for _, b := range st.states {
 		states = append(states, b.As(kernels.F32))
 	}
-	o.rule.Update(dev, st.params, st.weights.As(kernels.F32), st.grads.As(kernels.F32), states, n, lr, scale)
+	var rounded kernels.Buffer
+	if st.typ != kernels.F32 {
+		rounded = st.readWeights()
+	}
+	o.rule.Update(dev, st.params, st.weights.As(kernels.F32), st.grads.As(kernels.F32), rounded, states, n, lr, scale)
 	dev.Zero(st.grads.Buffer)
 }
 

@@ -81,14 +81,14 @@ func (s *stage) read(first, last int) (kernels.Block, bool) {
 func (s *stage) renew() error {
 	v := s.versions
 	if v.left[v.newest] > 0 {
-		b, err := s.arena.Alloc(s.params.Len*4, catVersions)
+		b, err := s.arena.Alloc(s.params.Len*s.typ.Size(), catVersions)
 		if err != nil {
 			return err
 		}
-		flat := b.As(kernels.F32)
+		flat := b.As(s.typ)
 		v.old[v.newest] = oldVersion{b, s.views(flat)}
 		if s.dev != nil {
-			s.dev.Copy(flat, s.weights.As(kernels.F32))
+			s.dev.Copy(flat, s.readWeights())
 		}
 	}
 	v.newest++
