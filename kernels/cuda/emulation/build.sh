@@ -23,22 +23,32 @@ if grep -qw fma /proc/cpuinfo 2>/dev/null; then flags+=(-mfma); fi
 failed=0
 most=$(nproc 2>/dev/null || echo 2)
 running=0
-compile() { # source, object, options: in the background, as many at once as there are processors
-  local source=$1 object=$2
-  shift 2
+# Objects are kept by what they are made of: variants share most of them.
+objects=$here/../../../build/emulation/objects
+mkdir -p "$objects"
+compile() { # digest of what it includes, source, object, options: in the background, as many at once as there are processors
+  local kept source=$2 object=$3
+  kept=$objects/$( (echo "$1 ${flags[*]} ${*:4}"; cat "$source") | sha256sum | cut -c 1-24).o
+  shift 3
+  if [ -f "$kept" ]; then
+    cp "$kept" "$object"
+    return
+  fi
   if [ "$running" -ge "$most" ]; then
     wait -n || failed=1
     running=$((running - 1))
   fi
-  g++ "${flags[@]}" "$@" -c -o "$object" "$source" &
+  (g++ "${flags[@]}" "$@" -c -o "$object" "$source" && cp "$object" "$object.kept" && mv "$object.kept" "$kept") &
   running=$((running + 1))
 }
 
 sources=${PIPETRAIN_KERNEL_SOURCES:-$here/../src}
+includes=$(cat "$here/emulation.h" "$sources"/*.h | sha256sum)
 for f in "$sources"/*.cu; do
-  compile "$f" "$out/kernel_$(basename "${f%.cu}").o" -x c++ -DPIPETRAIN_EMULATION -I"$here" ${checks[@]+"${checks[@]}"}
+  compile "$includes" "$f" "$out/kernel_$(basename "${f%.cu}").o" -x c++ -DPIPETRAIN_EMULATION -I"$here" ${checks[@]+"${checks[@]}"}
 done
-for f in "$here"/*.cc; do compile "$f" "$out/$(basename "${f%.cc}").o"; done
+includes=$(cat "$here"/*.h | sha256sum)
+for f in "$here"/*.cc; do compile "$includes" "$f" "$out/$(basename "${f%.cc}").o"; done
 while [ "$running" -gt 0 ]; do
   wait -n || failed=1
   running=$((running - 1))
