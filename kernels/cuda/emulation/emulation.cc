@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include <mutex>
-
 #include "internal.h"
 
 namespace emu {
@@ -15,7 +13,7 @@ State state;
 Fiber fibers[kMaxThreads];
 Warp warps[kMaxThreads / 32];
 
-static std::mutex launch_lock;
+std::mutex launch_lock;
 static void* launcher;  // the stack of who launched
 static int ready[kMaxThreads], ready_count, ended_count;
 static int barrier_line, barrier_arrived, barrier_any, barrier_result;

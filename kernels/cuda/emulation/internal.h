@@ -2,6 +2,7 @@
 #pragma once
 #include <stdint.h>
 
+#include <mutex>
 #include <vector>
 
 #include "emu.h"
@@ -42,7 +43,8 @@ struct Warp {
   unsigned epoch;  // warp_syncs so far
 };
 
-// The launch that runs. One at a time: guarded by launch_lock in emulation.cc.
+// The launch that runs. One at a time: who holds launch_lock.
+extern std::mutex launch_lock;
 struct State {
   const Kernel* kernel;
   unsigned grid[3], block_size[3], block[3];

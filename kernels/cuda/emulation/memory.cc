@@ -307,6 +307,7 @@ extern "C" void emu_alloc_range(void* base, size_t size) {
 }
 
 extern "C" void emu_free_range(void* base) {
+  std::lock_guard<std::mutex> idle(emu::launch_lock);  // no kernel looks at it
   std::lock_guard<std::mutex> hold(emu::ranges_lock);
   auto it = emu::ranges.find((uintptr_t)base);
   if (it == emu::ranges.end()) return;

@@ -191,25 +191,25 @@ DEVICE void backward_queries(bf16* dqkv, const bf16* dout, const float* lse, con
   put_part<D>(dqkv + at.row0 * at.ld + at.query, at.ld, q0, z.seq, w, dq, z.scale, z.scale, q, row);
 }
 
-#define ATTENTION(D, B)                                                                                                     \
-  KERNEL_SHARING(attention_forward_bf16_##D, 128, 3, bf16* o, float* lse, const bf16* qkv, int seq, int heads, int kv_heads,  \
-                 int width, float scale) {                                                                                  \
-    DYNAMIC_SHARED(bf16, shared);                                                                                           \
-    forward<D>(o, lse, qkv, Shape{seq, heads, kv_heads, width, scale}, shared);                                             \
-  }                                                                                                                         \
-  KERNEL(attention_keys_bf16_##D, 128, bf16* dqkv, const bf16* dout, const float* lse, const float* delta, const bf16* qkv, \
-         int seq, int heads, int kv_heads, int width, float scale) {                                                        \
-    DYNAMIC_SHARED(bf16, shared);                                                                                           \
-    backward_keys<D, B>(dqkv, dout, lse, delta, qkv, Shape{seq, heads, kv_heads, width, scale}, shared);                    \
-  }                                                                                                                         \
-  KERNEL_SHARING(attention_queries_bf16_##D, 128, 3, bf16* dqkv, const bf16* dout, const float* lse, const float* delta,      \
-                 const bf16* qkv, int seq, int heads, int kv_heads, int width, float scale) {                               \
-    DYNAMIC_SHARED(bf16, shared);                                                                                           \
-    backward_queries<D, B>(dqkv, dout, lse, delta, qkv, Shape{seq, heads, kv_heads, width, scale}, shared);                 \
+#define ATTENTION(D, B, F, K, Q)                                                                                             \
+  KERNEL_SHARING(attention_forward_bf16_##D, 128, F, bf16* o, float* lse, const bf16* qkv, int seq, int heads, int kv_heads, \
+                 int width, float scale) {                                                                                   \
+    DYNAMIC_SHARED(bf16, shared);                                                                                            \
+    forward<D>(o, lse, qkv, Shape{seq, heads, kv_heads, width, scale}, shared);                                              \
+  }                                                                                                                          \
+  KERNEL_SHARING(attention_keys_bf16_##D, 128, K, bf16* dqkv, const bf16* dout, const float* lse, const float* delta,        \
+                 const bf16* qkv, int seq, int heads, int kv_heads, int width, float scale) {                                \
+    DYNAMIC_SHARED(bf16, shared);                                                                                            \
+    backward_keys<D, B>(dqkv, dout, lse, delta, qkv, Shape{seq, heads, kv_heads, width, scale}, shared);                     \
+  }                                                                                                                          \
+  KERNEL_SHARING(attention_queries_bf16_##D, 128, Q, bf16* dqkv, const bf16* dout, const float* lse, const float* delta,     \
+                 const bf16* qkv, int seq, int heads, int kv_heads, int width, float scale) {                                \
+    DYNAMIC_SHARED(bf16, shared);                                                                                            \
+    backward_queries<D, B>(dqkv, dout, lse, delta, qkv, Shape{seq, heads, kv_heads, width, scale}, shared);                  \
   }
 
-// Head width, rows of the tiles that pass by in the backward kernels: as many as registers
-// and 99 KiB of shared memory allow.
-ATTENTION(32, 64)
-ATTENTION(64, 64)
-ATTENTION(128, 32)
+// Head width, rows of the tiles that pass by in the backward kernels: as many as 99 KiB of shared memory
+// allow; and blocks that share a multiprocessor: as many as registers allow without a spill.
+ATTENTION(32, 64, 4, 3, 4)
+ATTENTION(64, 64, 4, 2, 3)
+ATTENTION(128, 32, 3, 2, 3)
