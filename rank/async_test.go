@@ -55,6 +55,8 @@ func TestAsyncParity(t *testing.T) {
 		{"pipedream-2bw", 8, nil},
 		{"pipedream-2bw", 4, []string{"optimizer.kind=sgd", "optimizer.lr=0.05"}},
 		{"pipedream-2bw", 2, []string{"parallel.replicas=2", "schedule.microbatches=8"}},
+		{"pipedream", 4, []string{"train.precision=bf16"}},
+		{"pipedream-2bw", 2, []string{"parallel.replicas=2", "schedule.microbatches=8", "train.precision=bf16"}},
 	} {
 		t.Run(fmt.Sprintf("%s/%d/%v", c.kind, c.p, c.sets), func(t *testing.T) {
 			t.Parallel()
@@ -187,79 +189,93 @@ func TestVersionsHeld(t *testing.T) {
 	}
 }
 
-// The job says how: a run that is saved and loaded goes on with the same bits,
-// the optimizer's count of updates included.
-func TestAsyncResume(t *testing.T) {
-	for _, kind := range []string{"pipedream", "pipedream-2bw"} {
-		t.Run(kind, func(t *testing.T) {
-			const p, half = 4, 3
-			spec := asyncSpec(t, kind, p, "train.steps=6", "optimizer.beta2=0.999")
-			want := train(t, spec, local.NewWorld(p))
-			dir := filepath.Join(t.TempDir(), "run")
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			defer cancel()
-			var mu sync.Mutex
-			weights := map[string][]float32{}
-			part := func(load bool) {
-				var wg sync.WaitGroup
-				for rank, tp := range local.NewWorld(p) {
-					wg.Go(func() {
-						err := func() error {
-							dev, err := cpu.New(cpu.Options{Threads: 1, BLAS: "go"})
-							if err != nil {
-								return err
-							}
-							defer dev.Close()
-							src, err := openData(spec)
-							if err != nil {
-								return err
-							}
-							defer src.Close()
-							tr, err := New(ctx, spec, tp, dev, src)
-							if err != nil {
-								return err
-							}
-							defer tr.Close()
-							from, to := 0, half
-							if load {
-								if from, err = tr.Load(ctx, dir, -1, func(string) {}); err != nil {
-									return err
-								}
-								to = spec.Train.Steps
-							}
-							for step := from + 1; step <= to; step++ {
-								if _, err := tr.Step(ctx, step, false); err != nil {
-									return err
-								}
-							}
-							if !load {
-								return tr.Save(ctx, dir, to, "test", func(string) {})
-							}
-							mu.Lock()
-							defer mu.Unlock()
-							for name, w := range tr.Weights() {
-								weights[name] = w
-							}
-							return nil
-						}()
-						if err != nil {
-							cancel()
-							t.Errorf("rank %d: %v", rank, err)
-						}
-					})
-				}
-				wg.Wait()
-			}
-			part(false)
-			part(true)
-			if t.Failed() {
-				return
-			}
-			for name, w := range want.weights {
-				if !equal(weights[name], w) {
+// A run that is saved and loaded goes on with the same bits, the optimizer's count of
+// updates included: with bf16 too, for what is saved are the fp32 weights.
+func TestResumeBits(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		spec *jobs.Spec
+	}{
+		{"pipedream", asyncSpec(t, "pipedream", 4, "train.steps=6", "optimizer.beta2=0.999")},
+		{"pipedream-2bw", asyncSpec(t, "pipedream-2bw", 4, "train.steps=6", "optimizer.beta2=0.999")},
+		{"pipedream-2bw bf16", asyncSpec(t, "pipedream-2bw", 4, "train.steps=6", "train.precision=bf16")},
+		{"1f1b bf16", parse(t, parityJob, "train.steps=6", "train.precision=bf16", "model.tied=true", "parallel.stages=2", "schedule.kind=1f1b", "model.norm=layernorm")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := train(t, c.spec, local.NewWorld(c.spec.World()))
+			for name, w := range resumed(t, c.spec, 3) {
+				if !equal(w, want.weights[name]) {
 					t.Errorf("%s differs after a resume", name)
 				}
 			}
 		})
 	}
+}
+
+// resumed trains a job whose first half is saved and whose second is a run of its
+// own, and returns the weights.
+func resumed(t *testing.T, spec *jobs.Spec, half int) map[string][]float32 {
+	dir := filepath.Join(t.TempDir(), "run")
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	weights := map[string][]float32{}
+	part := func(tr *Trainer, load bool) error {
+		from, to := 0, half
+		if load {
+			var err error
+			if from, err = tr.Load(ctx, dir, -1, func(string) {}); err != nil {
+				return err
+			}
+			to = spec.Train.Steps
+		}
+		for step := from + 1; step <= to; step++ {
+			if _, err := tr.Step(ctx, step, false); err != nil {
+				return err
+			}
+		}
+		if !load {
+			return tr.Save(ctx, dir, to, "test", func(string) {})
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for name, w := range tr.Weights() {
+			weights[name] = w
+		}
+		return nil
+	}
+	for _, load := range []bool{false, true} {
+		var wg sync.WaitGroup
+		for rank, tp := range local.NewWorld(spec.World()) {
+			wg.Go(func() {
+				err := func() error {
+					dev, err := cpu.New(cpu.Options{Threads: 1, BLAS: "go"})
+					if err != nil {
+						return err
+					}
+					defer dev.Close()
+					src, err := openData(spec)
+					if err != nil {
+						return err
+					}
+					defer src.Close()
+					tr, err := New(ctx, spec, tp, dev, src)
+					if err != nil {
+						return err
+					}
+					defer tr.Close()
+					return part(tr, load)
+				}()
+				if err != nil {
+					cancel()
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if len(weights) == 0 {
+		t.Error("no weights came back")
+	}
+	return weights
 }

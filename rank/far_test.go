@@ -35,6 +35,8 @@ func TestFarDevice(t *testing.T) {
 		{"stream of graphs, interleaved", []string{"schedule.kind=interleaved-zb", "schedule.backward_p2=native", "schedule.chunks=2", "device.p2_stream=true", "device.p2_graph=true", "device.transfer=staged"}, true, "staged", ""},
 		{"chimera", []string{"schedule.kind=chimera", "schedule.backward_p2=end", "model.tied=false", "device.p2_stream=true"}, true, "ipc", ""},
 		{"pipedream", []string{"schedule.kind=pipedream", "model.tied=false", "optimizer.clip=0"}, true, "ipc", ""},
+		{"bf16, staged", []string{"schedule.kind=1f1b", "schedule.backward_p2=cooldown", "train.precision=bf16", "parallel.replicas=2", "device.transfer=staged"}, true, "staged", ""},
+		{"bf16, stream of graphs", []string{"schedule.kind=1f1b", "schedule.backward_p2=lagged", "train.precision=bf16", "device.p2_stream=true", "device.p2_graph=true"}, true, "ipc", ""},
 		{"direct", []string{"schedule.kind=1f1b", "schedule.backward_p2=cooldown", "parallel.replicas=2", "device.transfer=direct"}, true, "direct", "aware"},
 		{"direct, three ranks", []string{"parallel.stages=4", "schedule.kind=1f1b", "schedule.backward_p2=cooldown"}, false, "direct", "aware"},
 		{"an MPI that lies", []string{"schedule.kind=1f1b", "schedule.backward_p2=cooldown"}, false, "staged", "lying"},

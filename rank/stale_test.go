@@ -156,7 +156,13 @@ func (s *stale) microbatch(step, replica, k, n int) float64 {
 		weights := s.versions[s.reads(stage, k)]
 		for j, ref := range s.model.Params() {
 			if ref.Layer == i {
-				c.Weights, c.Grads = append(c.Weights, weights[j]), append(c.Grads, s.grads[replica][j])
+				w := weights[j]
+				if t := s.model.Config.Type; t != kernels.F32 { // rounded for each call, by itself
+					w = s.alloc(ref.Len(), t)
+					defer s.dev.Free(w.As(kernels.U8))
+					s.dev.Convert(w, weights[j])
+				}
+				c.Weights, c.Grads = append(c.Weights, w), append(c.Grads, s.grads[replica][j])
 			}
 		}
 		if work := s.model.Layers[i].Work(p, s.dev, s.shape); work > 0 {
