@@ -18,7 +18,7 @@ COUNT     ?= 6
 BENCH     ?= .
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
-.PHONY: all help build demo test race ptx golden fuzz bench bench-compare lint docs mpi ci clean
+.PHONY: all help build demo test race ptx golden fuzz bench bench-compare lint docs mpi test-cuda bench-cuda ci clean
 
 all: build help
 
@@ -88,6 +88,16 @@ mpi: build ## the transport's conformance suite under mpirun.openmpi and mpirun.
 	$(call need,mpirun.openmpi,apt-get install openmpi-bin)
 	$(call need,mpirun.mpich,apt-get install mpich)
 	$(GO) test ./collectives/... -count=1 -timeout 10m
+
+# What scripts/cuda-check.py runs; it builds nothing itself, so that these can be carried to a machine without Go.
+bin/cuda.test: build
+	CGO_ENABLED=0 $(GO) test -c -o $@ ./kernels/cuda
+
+test-cuda: build bin/cuda.test ## the GPU backend on this machine's GPU; without one it says so and fails with 77
+	@scripts/cuda-check.py --only conformance,parity,memory --out build/cuda/$(COMMIT)-test.json
+
+bench-cuda: build bin/cuda.test ## all checks and measurements on this machine's GPU, into build/cuda/<commit>.json
+	@scripts/cuda-check.py --out build/cuda/$(COMMIT).json
 
 ci: ## what the continuous integration runs
 	@.ci/run

@@ -87,3 +87,10 @@ type Ranger interface {
 	// Range begins a range, which the returned function ends; any thread may call it.
 	Range(name string) (end func())
 }
+
+// GemmByAlignment is a device whose library chooses how it multiplies by the alignment of
+// the matrices too: Gemm gives the same bits for all that are aligned to 16 bytes, as an
+// arena's blocks are, and may give others for those that are not.
+type GemmByAlignment interface {
+	GemmByAlignment() bool
+}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -221,5 +223,60 @@ func TestSharingText(t *testing.T) {
 	}
 	if text := sharingText(2, cuda.Card{}, false); !strings.Contains(text, "turns") {
 		t.Error(text)
+	}
+}
+
+// The script that checks and measures on a real card, at tiny sizes on the stand-in.
+func TestGPUCheckScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs two dozen jobs")
+	}
+	gpu := emulatedGPU(t)
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not installed: scripts/install-test-deps.sh")
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(pipetrainPath, filepath.Join(bin, "pipetrain")); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "test", "-c", "-o", filepath.Join(bin, "cuda.test"), "../../kernels/cuda")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	_, libcuda, _ := strings.Cut(gpu[3], "=")
+	_, cublasLt, _ := strings.Cut(gpu[5], "=")
+	file := filepath.Join(bin, "out", "check.json")
+	script := []string{"../../scripts/cuda-check.py", "--small", "--bin", bin, "--libcuda", libcuda, "--cublaslt", cublasLt, "--out", file}
+	if e := begin(t, append([]string{"env", "PIPETRAIN_EMULATION_GPUS=0"}, script...)...).wait(); e.code != 77 || !strings.Contains(e.stderr, "no GPU here, so nothing was tested") {
+		t.Errorf("without a GPU: %v", e)
+	}
+	if e := begin(t, append([]string{"env", "PIPETRAIN_EMULATION_DELAY=0"}, script...)...).wait(); e.code != 0 {
+		t.Fatal(e)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Failed []string
+		Parts  struct {
+			Parity struct {
+				Steps int
+				Worst float64 `json:"largest_relative_difference"`
+			}
+			Rates struct {
+				Matrix map[string]float64 `json:"matrix_tflops"`
+			}
+			Pipeline struct {
+				Table []map[string]any
+			}
+		}
+	}
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if p := got.Parts; p.Parity.Steps != 4 || p.Rates.Matrix["bf16"] <= 0 || len(p.Pipeline.Table) != 4 || p.Pipeline.Table[2]["2BP, concat all, graphs"] == nil || len(got.Failed) > 0 {
+		t.Errorf("the file has %s", b)
 	}
 }

@@ -64,6 +64,8 @@ var (
 	_ kernels.Recorder = (*Device)(nil)
 	_ kernels.Sharer   = (*Device)(nil)
 	_ kernels.Ranger   = (*Device)(nil)
+
+	_ kernels.GemmByAlignment = (*Device)(nil)
 )
 
 // New opens a GPU. Its errors say what is wrong in one line, and what to do.

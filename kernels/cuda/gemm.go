@@ -86,6 +86,10 @@ func (p *products) plan(s cublaslt.Shape) (*cublaslt.Plan, error) {
 	return plan, nil
 }
 
+// GemmByAlignment is kernels.GemmByAlignment's: cublasLt reads in pieces as long as the
+// alignment allows.
+func (d *Device) GemmByAlignment() bool { return d.gemm != nil }
+
 // Gemm computes C = alpha·op(A)·op(B) + beta·C. With beta 0, C is not read. A and B have one
 // type, f32 or bf16; C has theirs or f32; sums are in f32.
 func (d *Device) Gemm(transA, transB bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
