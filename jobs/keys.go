@@ -77,7 +77,7 @@ var keyList = []Key{
 
 	{Name: "train.steps", Doc: "Optimizer steps.", Required: true, min: 1, max: 1e12},
 	{Name: "train.batch", Doc: "Sequences of a step, over all replicas and micro-batches; a multiple of `replicas × microbatches`.", Required: true, min: 1, max: 1 << 30},
-	{Name: "train.precision", Doc: "Number format. `bf16`: activations, messages and the weights that layers read are bf16; the weights that the optimizer updates, gradients of weights, statistics and losses stay fp32 (see precision.md). `tf32`: fp32, but a GPU rounds the operands of matrix products to 10 bits of mantissa; needs `device.kind = \"cuda\"` (or `rehearse`).", Choices: []string{"fp32", "tf32", "bf16"}},
+	{Name: "train.precision", Doc: "Number format. `bf16`: activations, messages and the weights that layers read are bf16; the weights that the optimizer updates, gradients of weights, statistics and losses stay fp32 ([precision.md](precision.md)). `tf32`: fp32, but a GPU rounds the operands of matrix products to 10 bits of mantissa; needs `device.kind = \"cuda\"` (or `rehearse`).", Choices: []string{"fp32", "tf32", "bf16"}},
 
 	{Name: "optimizer.kind", Doc: "`adamw` (arXiv 1711.05101) or `sgd` with momentum.", Choices: []string{"adamw", "sgd"}},
 	{Name: "optimizer.lr", Doc: "Learning rate after the warm-up.", min: 0, max: 1000, above: true},

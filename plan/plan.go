@@ -101,6 +101,7 @@ type Plan struct {
 	Result
 	MemoryLimit  int64        `json:"memory_limit,omitempty"`
 	Replicas     int          `json:"replicas"`
+	Precision    string       `json:"precision"`
 	Alternatives []*Result    `json:"alternatives"`
 	Impossible   []Impossible `json:"impossible,omitempty"`
 
@@ -117,7 +118,7 @@ func Make(spec *jobs.Spec, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Name: spec.Name, Unit: o.Source.unit(), Costs: o.Source.String(), Replicas: spec.Parallel.Replicas,
+	p := &Plan{Name: spec.Name, Unit: o.Source.unit(), Costs: o.Source.String(), Replicas: spec.Parallel.Replicas, Precision: spec.Train.Precision,
 		MemoryLimit: int64(spec.Schedule.MemoryLimit), Alternatives: []*Result{}, job: j}
 	s, own, err := j.own()
 	if err != nil {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -146,11 +147,12 @@ func TestAlternatives(t *testing.T) {
 func TestMemory(t *testing.T) {
 	worst := 0.0
 	for _, info := range schedule.Kinds() {
-		for _, p2 := range []string{"fused", "lagged", "cooldown", "end"} {
+		for _, p2 := range []string{"fused", "lagged", "cooldown", "end", "cooldown bf16", "fused bf16"} {
+			p2, precision, _ := strings.Cut(p2, " ")
 			if info.Async && p2 != "fused" {
 				continue
 			}
-			spec := parse(t, "model.dim=256", "model.seq=128", "schedule.kind="+info.Name, "schedule.backward_p2="+p2)
+			spec := parse(t, "model.dim=256", "model.seq=128", "schedule.kind="+info.Name, "schedule.backward_p2="+p2, "train.precision="+cmp.Or(precision, "fp32"))
 			j, err := newJob(spec, DefaultDevice(), ops(t))
 			if err != nil {
 				t.Fatal(err)
@@ -214,6 +216,18 @@ func TestDeviceCosts(t *testing.T) {
 	send := schedule.Op{Stage: 0, Kind: schedule.SendF}
 	if got, want := c.costs.Transfer(send, 0, 1), 10e-6+4.0*2*64*64/25e9; !near(got, want) {
 		t.Errorf("a transfer takes %v, want %v", got, want)
+	}
+	// With bf16 messages take half the time, gradients of weights do not.
+	low, err := newJob(parse(t, "train.precision=bf16"), d, ops(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowCosts, full := newDeviceCosts(d, low, c.cut), newDeviceCosts(d, j, c.cut)
+	if got, want := lowCosts.Transfer(send, 0, 1), 10e-6+2.0*2*64*64/25e9; !near(got, want) {
+		t.Errorf("a transfer in bf16 takes %v, want %v", got, want)
+	}
+	if lowCosts.params[1] != full.params[1] || !(lowCosts.f[1] < 0.7*full.f[1]) || !(lowCosts.w[1] > 0.5*full.w[1]) || !(lowCosts.update[1] > full.update[1]) {
+		t.Errorf("bf16: F %v, W %v, update %v; fp32: %v, %v, %v", lowCosts.f, lowCosts.w, lowCosts.update, full.f, full.w, full.update)
 	}
 	d.NodeRanks, d.InterBytes = 2, 1e9
 	slow := newDeviceCosts(d, j, c.cut)

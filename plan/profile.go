@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -25,11 +26,15 @@ type Profile struct {
 	Name    string `json:"name"`   // of the job
 	Device  string `json:"device"` // of the run
 	// The model and micro-batch that were measured.
-	Layers int            `json:"layers"`
-	Dim    int            `json:"dim"`
-	Batch  int            `json:"batch"` // sequences of a micro-batch
-	Seq    int            `json:"seq"`
-	Stages []ProfileStage `json:"stages"`
+	Layers int `json:"layers"`
+	Dim    int `json:"dim"`
+	Batch  int `json:"batch"` // sequences of a micro-batch
+	Seq    int `json:"seq"`
+	// Precision and the parts of a block; empty: fp32, rmsnorm, swiglu.
+	Precision  string         `json:"precision,omitempty"`
+	Norm       string         `json:"norm,omitempty"`
+	Activation string         `json:"activation,omitempty"`
+	Stages     []ProfileStage `json:"stages"`
 	// Overhead is what a step takes besides its makespan, in seconds: optimizer, loss.
 	Overhead float64 `json:"overhead"`
 	Steps    int     `json:"steps"` // measured
@@ -68,7 +73,7 @@ func NewProfile(spec *jobs.Spec, stages int, device string, runs [][]Sample, ove
 		return nil, err
 	}
 	p := &Profile{Format: profileMagic, Version: ProfileVersion, Name: spec.Name, Device: device, Layers: spec.Model.Layers, Dim: spec.Model.Dim,
-		Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq, Overhead: median(overheads)}
+		Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq, Overhead: median(overheads), Precision: spec.Train.Precision, Norm: spec.Model.Norm, Activation: spec.Model.Activation}
 	type key struct {
 		stage, n int
 		kind     schedule.Kind
@@ -205,12 +210,21 @@ func (p *Profile) Fits(spec *jobs.Spec) error {
 		return fmt.Errorf("profile: it is of %d layers of dim %d with sequences of %d; the job has %d, %d and %d: measure again with pipetrain profile",
 			p.Layers, p.Dim, p.Seq, spec.Model.Layers, spec.Model.Dim, spec.Model.Seq)
 	}
+	for _, c := range []struct{ what, measured, was, is string }{
+		{"train.precision", p.Precision, "fp32", spec.Train.Precision},
+		{"model.norm", p.Norm, "rmsnorm", spec.Model.Norm},
+		{"model.activation", p.Activation, "swiglu", spec.Model.Activation},
+	} {
+		if was := cmp.Or(c.measured, c.was); was != c.is {
+			return fmt.Errorf("profile: it is of %s = %q, the job has %q: measure again with pipetrain profile", c.what, was, c.is)
+		}
+	}
 	return nil
 }
 
 // String implements Source.
 func (p *Profile) String() string {
-	return fmt.Sprintf("a profile of %s on %s: %d stages, %d steps, micro-batches of %d", p.Name, p.Device, len(p.Stages), p.Steps, p.Batch)
+	return fmt.Sprintf("a profile of %s on %s in %s: %d stages, %d steps, micro-batches of %d", p.Name, p.Device, cmp.Or(p.Precision, "fp32"), len(p.Stages), p.Steps, p.Batch)
 }
 
 func (p *Profile) unit() string { return "s" }

@@ -83,6 +83,11 @@ func TestProfile(t *testing.T) {
 	if !near(sum, 1.0) {
 		t.Errorf("forward takes %v in two stages and 1 in four", sum)
 	}
+	for _, other := range []string{"train.precision=bf16", "model.norm=layernorm", "model.activation=gelu"} {
+		if err := p.Fits(parse(t, other)); err == nil || !strings.Contains(err.Error(), "measure again") {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
 	if err := p.Fits(parse(t, "model.dim=128")); err == nil {
 		t.Error("the profile of another model was taken")
 	}

@@ -20,7 +20,7 @@ func (p *Plan) WriteText(out io.Writer, o schedule.DrawOptions) error {
 	if p.Asynchronous {
 		async = ", asynchronous"
 	}
-	fmt.Fprintf(w, "plan of %s: %s, %d ranks, %d stages, %d micro-batches%s\n", p.Name, p.Result.Name(), p.Ranks, p.Stages, p.Microbatches, async)
+	fmt.Fprintf(w, "plan of %s: %s, %d ranks, %d stages, %d micro-batches, %s%s\n", p.Name, p.Result.Name(), p.Ranks, p.Stages, p.Microbatches, p.Precision, async)
 	fmt.Fprintf(w, "times from %s\n\n", p.Costs)
 	if err := schedule.Draw(w, p.Timeline, o); err != nil {
 		return err
@@ -102,14 +102,16 @@ var memoryOrder = []string{"weights", "gradients", "optimizer", "activations", "
 
 func (p *Plan) writeMemory(w io.Writer) {
 	ranks, more := p.ranksShown()
-	order := slices.Clone(memoryOrder)
+	var others []string // "old weights", "bf16 weights": beside the weights
 	for _, m := range p.Memory {
 		for c := range m {
-			if !slices.Contains(order, c) {
-				order = append(order, c)
+			if !slices.Contains(memoryOrder, c) && !slices.Contains(others, c) {
+				others = append(others, c)
 			}
 		}
 	}
+	slices.Sort(others)
+	order := slices.Insert(slices.Clone(memoryOrder), 1, others...)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "\nmemory\tpeak\tmicro-batches\t")
 	if p.MemoryExact {

@@ -18,6 +18,8 @@ type Summary struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`
 
+	Precision string `json:"precision,omitempty"` // "fp32", "tf32", "bf16"
+
 	Steps      int `json:"steps"` // optimizer steps done, resumed ones included
 	ResumedAt  int `json:"resumed_at,omitempty"`
 	StepsAsked int `json:"steps_asked"`

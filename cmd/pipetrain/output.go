@@ -163,7 +163,7 @@ func baseSummary(spec *jobs.Spec) record.Summary {
 		Name: spec.Name, Version: v, Commit: commit, StepsAsked: spec.Train.Steps,
 		Ranks: spec.World(), Replicas: spec.Parallel.Replicas, Stages: spec.Parallel.Stages,
 		Schedule: spec.ScheduleName(), BackwardP2: spec.Schedule.BackwardP2, Concat: concatText(spec.Schedule.Concat),
-		Microbatches: spec.Schedule.Microbatches,
+		Microbatches: spec.Schedule.Microbatches, Precision: spec.Train.Precision,
 	}
 	if m, err := model.New(spec.ModelConfig()); err == nil {
 		s.Parameters = m.ParamCount()
