@@ -27,6 +27,7 @@
   name##_shared& name = *(name##_shared*)emu::shared(#name, __LINE__, sizeof(name##_shared))
 #define DYNAMIC_SHARED(type, name) type* name = (type*)emu::dynamic_shared()
 #define UNROLL
+#define NOUNROLL
 #define UNROLL4
 #define UNROLL2
 

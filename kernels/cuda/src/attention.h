@@ -10,9 +10,9 @@ struct Shape {
 // Place is what a block works on: columns of qkv by element, rows by sequence.
 struct Place {
   int tiles, tile, head, key_head;
-  long row0;          // first row of the sequence
-  long ld, ldo;       // row strides of qkv and of o
-  long query, key, value;  // first columns of its heads
+  long row0;              // first row of the sequence
+  int ld, ldo;            // row strides of qkv and of o
+  int query, key, value;  // first columns of its heads
 };
 
 // A block for each tile of a query head. The last tile, which has most keys, comes first.
@@ -24,11 +24,11 @@ DEVICE Place query_place(Shape z, int rows) {
   p.head = head % z.heads;
   p.key_head = p.head / (z.heads / z.kv_heads);
   p.row0 = (long)(head / z.heads) * z.seq;
-  p.ld = (long)(z.heads + 2 * z.kv_heads) * z.width;
-  p.ldo = (long)z.heads * z.width;
-  p.query = (long)p.head * z.width;
-  p.key = (long)(z.heads + p.key_head) * z.width;
-  p.value = p.key + (long)z.kv_heads * z.width;
+  p.ld = (z.heads + 2 * z.kv_heads) * z.width;
+  p.ldo = z.heads * z.width;
+  p.query = p.head * z.width;
+  p.key = (z.heads + p.key_head) * z.width;
+  p.value = p.key + z.kv_heads * z.width;
   return p;
 }
 
@@ -41,10 +41,10 @@ DEVICE Place key_place(Shape z, int rows) {
   p.key_head = head % z.kv_heads;
   p.head = p.key_head * (z.heads / z.kv_heads);  // the first that reads it
   p.row0 = (long)(head / z.kv_heads) * z.seq;
-  p.ld = (long)(z.heads + 2 * z.kv_heads) * z.width;
-  p.ldo = (long)z.heads * z.width;
-  p.query = (long)p.head * z.width;
-  p.key = (long)(z.heads + p.key_head) * z.width;
-  p.value = p.key + (long)z.kv_heads * z.width;
+  p.ld = (z.heads + 2 * z.kv_heads) * z.width;
+  p.ldo = z.heads * z.width;
+  p.query = p.head * z.width;
+  p.key = (z.heads + p.key_head) * z.width;
+  p.value = p.key + z.kv_heads * z.width;
   return p;
 }

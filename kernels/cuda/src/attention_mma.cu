@@ -33,12 +33,14 @@ DEVICE void forward(bf16* o, float* lse, const bf16* qkv, Shape z, bf16* shared)
   UNROLL for (int j = 0; j < D / 8; j++)
     UNROLL for (int e = 0; e < 4; e++) acc[j][e] = 0;
   float c = z.scale * kLog2E;
+  const bf16 *next_key = from + at.key, *next_value = from + at.value;
   for (int i = 0; i <= at.tile; i++) {
     bf16 *k = keys + i % 2 * size, *v = values + i % 2 * size;
-    int next = (i + 1) % 2 * size;
+    int next = (i + 1) % 2 * size, left = z.seq - (i + 1) * kRows;
+    next_key += kRows * at.ld, next_value += kRows * at.ld;
     cp_async_wait<1>();
     barrier();  // the keys are there, the other tile of keys is read no more
-    if (i < at.tile) begin_load<D, kRows>(keys + next, from + at.key, at.ld, (i + 1) * kRows, z.seq, w, fast);
+    if (i < at.tile) begin_load<D, kRows>(keys + next, next_key, at.ld, 0, left, w, fast);
     cp_async_commit();
     float s[kRows / 8][4];
     UNROLL for (int j = 0; j < kRows / 8; j++)
@@ -50,15 +52,14 @@ DEVICE void forward(bf16* o, float* lse, const bf16* qkv, Shape z, bf16* shared)
         mma_bf16(s[j / 8], q[d], b);
         mma_bf16(s[j / 8 + 1], q[d], b + 2);
       }
+    if (i == at.tile) {  // only the last tile has keys after a query
+      UNROLL for (int j = 0; j < kRows / 8; j++)
+        UNROLL for (int e = 0; e < 4; e++)
+          if (8 * j + lane % 4 * 2 + e % 2 > row + lane / 4 + e / 2 * 8) s[j][e] = -kInfinity;
+    }
     UNROLL for (int half = 0; half < 2; half++) {
       float m = top[half];
-      UNROLL for (int j = 0; j < kRows / 8; j++)
-        UNROLL for (int e = 0; e < 2; e++) {
-          float* x = &s[j][2 * half + e];
-          // Only the last tile has keys after a query.
-          if (i == at.tile && 8 * j + lane % 4 * 2 + e > row + lane / 4 + 8 * half) *x = -kInfinity;
-          m = max_(m, *x);
-        }
+      UNROLL for (int j = 0; j < kRows / 8; j++) m = max_(m, max_(s[j][2 * half], s[j][2 * half + 1]));
       m = max_(m, shuffle_xor(m, 1));
       m = max_(m, shuffle_xor(m, 2));
       float shrink = exp2_approx((top[half] - m) * c);
@@ -74,7 +75,7 @@ DEVICE void forward(bf16* o, float* lse, const bf16* qkv, Shape z, bf16* shared)
     }
     cp_async_wait<1>();
     barrier();  // the values are there, the other tile of values is read no more
-    if (i < at.tile) begin_load<D, kRows>(values + next, from + at.value, at.ld, (i + 1) * kRows, z.seq, w, fast);
+    if (i < at.tile) begin_load<D, kRows>(values + next, next_value, at.ld, 0, left, w, fast);
     cp_async_commit();
     add_product<D, kRows>(acc, s, v);
   }
@@ -82,7 +83,7 @@ DEVICE void forward(bf16* o, float* lse, const bf16* qkv, Shape z, bf16* shared)
     sum[half] += shuffle_xor(sum[half], 1);
     sum[half] += shuffle_xor(sum[half], 2);
     int r = q0 + row + lane / 4 + 8 * half;
-    if (lane % 4 == 0 && r < z.seq) lse[(at.row0 + r) * z.heads + at.head] = top[half] * z.scale + log_(sum[half]);
+    if (lane % 4 == 0 && r < z.seq) lse[(at.row0 + r) * z.heads + at.head] = (top[half] * c + log2_approx(sum[half])) * kLn2;
   }
   // No warp reads keys after the last barrier.
   put_part<D>(o + at.row0 * at.ldo + at.query, at.ldo, q0, z.seq, w, acc, 1 / sum[0], 1 / sum[1], keys, row);
@@ -121,17 +122,22 @@ DEVICE void backward_keys(bf16* dqkv, const bf16* dout, const float* lse, const 
     bf16 *q = queries + i % 2 * part, *d = outs + i % 2 * part;
     float *e0 = lses + i % 2 * B, *d0 = deltas + i % 2 * B, p[B / 8][4], ds[B / 8][4];
     int q0 = k0 + i % per_head * B;
-    bool masked = q0 < k0 + kRows || q0 + B > z.seq;
     product_of_rows<D, B>(p, k, row, q);
     product_of_rows<D, B>(ds, v, row, d);
     UNROLL for (int j = 0; j < B / 8; j++)
       UNROLL for (int e = 0; e < 4; e++) {
         int column = 8 * j + lane % 4 * 2 + e % 2;
-        float x = exp2_approx(fma_(p[j][e], c, -e0[column] * kLog2E));
-        if (masked && (q0 + column < k0 + row + lane / 4 + e / 2 * 8 || q0 + column >= z.seq)) x = 0;
-        p[j][e] = x;
-        ds[j][e] = x * (ds[j][e] - d0[column]);
+        p[j][e] = exp2_approx(fma_(p[j][e], c, -e0[column] * kLog2E));
       }
+    if (q0 < k0 + kRows || q0 + B > z.seq) {  // queries before a key, or none
+      UNROLL for (int j = 0; j < B / 8; j++)
+        UNROLL for (int e = 0; e < 4; e++) {
+          int query = q0 + 8 * j + lane % 4 * 2 + e % 2;
+          if (query < k0 + row + lane / 4 + e / 2 * 8 || query >= z.seq) p[j][e] = 0;
+        }
+    }
+    UNROLL for (int j = 0; j < B / 8; j++)
+      UNROLL for (int e = 0; e < 4; e++) ds[j][e] = p[j][e] * (ds[j][e] - d0[8 * j + lane % 4 * 2 + e % 2]);
     add_product<D, B>(dv, p, d);
     add_product<D, B>(dk, ds, q);
     barrier();  // they are read no more
@@ -180,11 +186,14 @@ DEVICE void backward_queries(bf16* dqkv, const bf16* dout, const float* lse, con
     product_of_rows<D, B>(ds, d, row, v);
     UNROLL for (int j = 0; j < B / 8; j++)
       UNROLL for (int e = 0; e < 4; e++) {
-        float x = exp2_approx(fma_(p[j][e], c, -e0[e / 2]));
         // A query that does not exist gives zeros, as do's row of it is.
-        if (k0 + B > q0 && k0 + 8 * j + lane % 4 * 2 + e % 2 > q0 + row + lane / 4 + e / 2 * 8) x = 0;
-        ds[j][e] = x * (ds[j][e] - d0[e / 2]);
+        ds[j][e] = exp2_approx(fma_(p[j][e], c, -e0[e / 2])) * (ds[j][e] - d0[e / 2]);
       }
+    if (k0 + B > q0) {  // keys after a query
+      UNROLL for (int j = 0; j < B / 8; j++)
+        UNROLL for (int e = 0; e < 4; e++)
+          if (k0 + 8 * j + lane % 4 * 2 + e % 2 > q0 + row + lane / 4 + e / 2 * 8) ds[j][e] = 0;
+    }
     add_product<D, B>(dq, ds, k);
     barrier();  // they are read no more
   }

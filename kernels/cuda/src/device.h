@@ -23,7 +23,7 @@ const float kInfinity = __builtin_inff();
 const float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 DEVICE float fma_(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-DEVICE float max_(float a, float b) { return a > b ? a : b; }
+DEVICE float max_(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE float sqrt_(float x) { return __builtin_sqrtf(x); }
 DEVICE long min_(long a, long b) { return a < b ? a : b; }
 

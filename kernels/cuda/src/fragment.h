@@ -18,19 +18,23 @@ DEVICE bool pieces(const bf16* p, long ld, int w) { return whole<8>(p) && ld % 8
 // thread after cp_async_wait, for the block after a barrier.
 template <int D, int B>
 DEVICE void begin_load(bf16* tile, const bf16* from, long ld, int r0, int seq, int w, bool fast) {
-  from += r0 * ld;
-  UNROLL for (int e = thread(); e < B * (D / 8); e += kWarps * 32) {
-    int r = e / (D / 8), c = e % (D / 8) * 8;
-    bool exists = r0 + r < seq && c < w;
-    bf16* to = tile + r * Rows<D>::stride + c;
-    const bf16* p = from + (exists ? r * (int)ld + c : 0);
-    if (fast) {
-      cp_async16(to, p, exists);
-    } else {
-      float v[8];
-      load<8>(v, p, exists ? w - c : 0, false);
-      store<8>(to, v, 8, true);
+  const int chunks = D / 8, step = kWarps * 32 / chunks;  // a thread has each step-th row, of one column
+  int r = thread() / chunks, c = thread() % chunks * 8;
+  const bf16* p = from + (r0 + r) * ld + c;
+  bf16* to = tile + r * Rows<D>::stride + c;
+  int left = c < w ? seq - r0 - r : 0;
+  if (fast) {
+    UNROLL for (int i = 0; i < B; i += step) {
+      cp_async16(to + i * Rows<D>::stride, p, i < left);
+      p += step * ld;
     }
+    return;
+  }
+  NOUNROLL for (int i = 0; i < B; i += step) {
+    float v[8];
+    load<8>(v, p, i < left ? w - c : 0, false);
+    store<8>(to + i * Rows<D>::stride, v, 8, true);
+    p += step * ld;
   }
 }
 

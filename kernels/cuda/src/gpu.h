@@ -15,6 +15,7 @@
   extern __attribute__((shared, aligned(128))) char dynamic_shared[]; \
   type* name = (type*)dynamic_shared
 #define UNROLL _Pragma("unroll")
+#define NOUNROLL _Pragma("nounroll")
 #define UNROLL4 _Pragma("unroll 4")
 #define UNROLL2 _Pragma("unroll 2")
 
@@ -75,7 +76,7 @@ DEVICE void store16(void* p, Words4 w) { *(Packed4*)p = Packed4{w.v[0], w.v[1], 
 DEVICE unsigned shared_address(const void* p) { return (unsigned)(unsigned long)(const __attribute__((address_space(3))) void*)p; }
 
 // Copies 16 or 4 bytes from device to shared memory while the thread goes on, zeros when
-// there is nothing to copy (from must be aligned still). A thread's copies since its last commit are a group;
+// there is nothing to copy (from is not looked at then, but must be aligned). A thread's copies since its last commit are a group;
 // wait<n> waits until at most n of its groups are under way. A barrier shows them to the others.
 DEVICE void cp_async16(void* to, const void* from, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
