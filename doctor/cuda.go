@@ -21,6 +21,7 @@ type GPU struct {
 	Capability  string `json:"capability"`
 	MemoryBytes int64  `json:"memory_bytes"`
 	Problem     string `json:"problem,omitempty"` // why the kernels cannot run on it
+	Reaches     []int  `json:"reaches,omitempty"` // other cards whose memory it addresses
 }
 
 // CUDALib is a library that is used where it is there.
@@ -49,6 +50,9 @@ func checkCUDA(_ context.Context, h *Host) []Finding {
 	for i, g := range c.GPUs {
 		text := fmt.Sprintf("GPU %d: %s, %.1f GiB, compute capability %s, driver for CUDA %s", i, g.Name, float64(g.MemoryBytes)/(1<<30), g.Capability, c.Driver)
 		f := ok("%s", text)
+		if len(c.GPUs) > 1 {
+			f.Found += fmt.Sprintf(", reaches the memory of %d of %d others", len(g.Reaches), len(c.GPUs)-1)
+		}
 		if g.Problem != "" {
 			f = warn("leave it out with CUDA_VISIBLE_DEVICES", "%s: %s", text, strings.TrimPrefix(g.Problem, "cuda: "))
 		}

@@ -160,7 +160,7 @@ func describeCUDA(job *jobs.Spec) (doctor.CUDA, error) {
 	}
 	c := doctor.CUDA{MPS: mpsRuns(os.Getenv)}
 	for _, card := range cards {
-		g := doctor.GPU{Name: card.Name, UUID: card.UUID, Capability: fmt.Sprintf("%d.%d", card.Capability/10, card.Capability%10), MemoryBytes: card.Memory}
+		g := doctor.GPU{Name: card.Name, UUID: card.UUID, Capability: fmt.Sprintf("%d.%d", card.Capability/10, card.Capability%10), MemoryBytes: card.Memory, Reaches: card.Reaches}
 		if err := card.Usable(); err != nil {
 			g.Problem = err.Error()
 		}

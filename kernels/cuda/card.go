@@ -11,18 +11,19 @@ import (
 
 // Card is what is known of a GPU.
 type Card struct {
-	Number     int    // among those that the process sees
-	Name, UUID string // the UUID as nvidia-smi writes it
-	Capability int    // 80 is 8.0
-	Memory     int64  // bytes
-	// Multiprocessors is their number; ClockKHz that of the fastest clock.
-	Multiprocessors, ClockKHz int
+	Number          int    // among those that the process sees
+	Name, UUID      string // the UUID as nvidia-smi writes it
+	Capability      int    // 80 is 8.0
+	Memory          int64  // bytes
+	Multiprocessors int
 	// Exclusive: the card takes one process at a time. Prohibited: none.
 	Exclusive, Prohibited bool
 	Driver                string // the CUDA that the driver is for, "12.4"
 
-	sharedOptin int
-	device      driver.Device
+	// Reaches lists the other cards, by number, whose memory this one addresses by itself.
+	Reaches []int
+
+	device driver.Device
 }
 
 // oldestDriver is the first CUDA that knows the PTX of the kernels (PTX 8.0).
@@ -63,6 +64,13 @@ func Cards(path string) ([]Card, error) {
 			return nil, err
 		}
 		all = append(all, c)
+	}
+	for i := range all {
+		for j := range all {
+			if yes, err := all[i].device.CanAccess(all[j].device); i != j && err == nil && yes {
+				all[i].Reaches = append(all[i].Reaches, j)
+			}
+		}
 	}
 	return all, nil
 }
@@ -115,7 +123,7 @@ func describe(lib *driver.Library, i int) (c Card, err error) {
 		to   *int
 		what driver.Attribute
 	}{{&major, driver.CapabilityMajor}, {&minor, driver.CapabilityMinor}, {&mode, driver.ComputeMode},
-		{&c.Multiprocessors, driver.MultiprocessorCount}, {&c.ClockKHz, driver.ClockRateKHz}, {&c.sharedOptin, driver.MaxSharedPerBlockOptin}} {
+		{&c.Multiprocessors, driver.MultiprocessorCount}} {
 		if *a.to, err = c.device.Attribute(a.what); err != nil {
 			return wrap(err)
 		}

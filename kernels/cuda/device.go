@@ -139,7 +139,11 @@ func (d *Device) open(o Options) (err error) {
 func (d *Device) Name() string { return "cuda" }
 
 // Info describes the card, the driver and the libraries.
-func (d *Device) Info() map[string]string { return maps.Clone(d.info) }
+func (d *Device) Info() map[string]string {
+	m := maps.Clone(d.info)
+	m["own memory"] = fmt.Sprintf("%.1f MiB beside the arena", float64(d.overhead())/(1<<20))
+	return m
+}
 
 // Card is the GPU that d computes on.
 func (d *Device) Card() Card { return d.card }

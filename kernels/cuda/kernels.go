@@ -13,6 +13,7 @@ import (
 type functions struct {
 	modules []*driver.Module
 	byName  map[functionKey]*driver.Function
+	allowed map[*driver.Function]int // bytes of shared memory, where above what needs no word
 }
 
 type functionKey struct {
@@ -23,7 +24,7 @@ type functionKey struct {
 // loadKernels has the driver compile all modules for the card. The driver keeps the
 // result on disk (~/.nv/ComputeCache), so that only the first run waits for it.
 func loadKernels(ctx *driver.Context, card Card) (functions, error) {
-	f := functions{byName: map[functionKey]*driver.Function{}}
+	f := functions{byName: map[functionKey]*driver.Function{}, allowed: map[*driver.Function]int{}}
 	loaded := map[string]*driver.Module{}
 	for _, k := range ptx.Kernels() {
 		m := loaded[k.Module]
@@ -73,10 +74,11 @@ func (d *Device) launch(name string, of kernels.DType, g grid) error {
 		}
 		return fmt.Errorf("there is no kernel %s in this version", name)
 	}
-	if g.shared > 48<<10 {
+	if g.shared > max(48<<10, d.kernels.allowed[f]) {
 		if err := f.AllowShared(g.shared); err != nil {
 			return err
 		}
+		d.kernels.allowed[f] = g.shared
 	}
 	return d.now.stream.Launch(f, g.x, max(1, g.y), 1, g.threads, g.shared, d.args)
 }

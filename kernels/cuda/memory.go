@@ -48,24 +48,12 @@ func (m *memory) close(ctx *driver.Context, note func(error)) {
 	*m = memory{}
 }
 
-// Overhead returns the bytes of the card that the device holds beside Alloc's:
-// workspaces of products, tables, scratch.
-func (d *Device) Overhead() int64 {
+// overhead is the bytes of the card that the device holds beside Alloc's: workspaces of
+// products, tables, scratch.
+func (d *Device) overhead() int64 {
 	d.memory.mu.Lock()
 	defer d.memory.mu.Unlock()
 	return d.memory.ownBytes
-}
-
-// Room returns the free and the total bytes of the card.
-func (d *Device) Room() (free, total int64, err error) {
-	d.perform("MemGetInfo", func() error {
-		free, total, err = d.ctx.MemGetInfo()
-		return nil
-	})
-	if err == nil {
-		err = d.failure()
-	}
-	return free, total, err
 }
 
 // Alloc returns zeroed memory of the card. Its error does not stick: who asks for

@@ -38,13 +38,6 @@ func (c *Context) Synchronize() error {
 	return c.l.check("cuCtxSynchronize", syscall(c.l.fn.ctxSynchronize))
 }
 
-// Active says whether this process has the device's primary context already.
-func (d Device) Active() (bool, error) {
-	var flags, active int32
-	err := d.l.check("cuDevicePrimaryCtxGetState", syscall(d.l.fn.primaryCtxGetState, uintptr(d.handle), uintptr(unsafe.Pointer(&flags)), uintptr(unsafe.Pointer(&active))))
-	return active != 0, err
-}
-
 // Release gives the context back.
 func (c *Context) Release() error {
 	return c.l.check("cuDevicePrimaryCtxRelease_v2", syscall(c.l.fn.primaryCtxRelease, uintptr(c.device.handle)))

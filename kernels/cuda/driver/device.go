@@ -16,21 +16,10 @@ type Attribute int32
 
 // The attributes in use; the numbers are cuda.h's.
 const (
-	MaxThreadsPerBlock          Attribute = 1
-	WarpSize                    Attribute = 10
 	MultiprocessorCount         Attribute = 16
-	ClockRateKHz                Attribute = 13
 	ComputeMode                 Attribute = 20
-	PCIBus                      Attribute = 33
-	PCIDevice                   Attribute = 34
-	MemoryClockKHz              Attribute = 36
-	MemoryBusBits               Attribute = 37
-	L2Bytes                     Attribute = 38
-	UnifiedAddressing           Attribute = 41
-	PCIDomain                   Attribute = 50
 	CapabilityMajor             Attribute = 75
 	CapabilityMinor             Attribute = 76
-	MaxSharedPerBlockOptin      Attribute = 97
 	ComputeModeDefault                    = 0
 	ComputeModeProhibited                 = 2
 	ComputeModeExclusiveProcess           = 3

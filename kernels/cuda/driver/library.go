@@ -30,19 +30,19 @@ type Library struct {
 // functions are the addresses of the C functions, with the version that they
 // have had since CUDA 11: cuda.h hides the suffixes behind macros.
 type functions struct {
-	init, driverGetVersion, getErrorName, getErrorString                                   uintptr
-	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceGetAttribute            uintptr
-	deviceTotalMem, primaryCtxRetain, primaryCtxRelease, ctxSetCurrent, ctxSynchronize     uintptr
-	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                               uintptr
-	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memsetD8Async                       uintptr
-	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent                        uintptr
-	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime             uintptr
-	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcSetAttribute                    uintptr
-	funcGetAttribute, launchKernel                                                         uintptr
-	ctxGetStreamPriorityRange, streamQuery, eventQuery, memHostRegister, memHostUnregister uintptr
-	deviceCanAccessPeer, ipcGetMemHandle, ipcOpenMemHandle, ipcCloseMemHandle              uintptr
-	streamBeginCapture, streamEndCapture, graphInstantiate, graphLaunch                    uintptr
-	graphExecDestroy, graphDestroy, primaryCtxGetState                                     uintptr
+	init, driverGetVersion, getErrorName, getErrorString                               uintptr
+	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceGetAttribute        uintptr
+	deviceTotalMem, primaryCtxRetain, primaryCtxRelease, ctxSetCurrent, ctxSynchronize uintptr
+	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                           uintptr
+	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memsetD8Async                   uintptr
+	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent                    uintptr
+	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime         uintptr
+	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcSetAttribute                uintptr
+	funcGetAttribute, launchKernel                                                     uintptr
+	ctxGetStreamPriorityRange                                                          uintptr
+	deviceCanAccessPeer, ipcGetMemHandle, ipcOpenMemHandle, ipcCloseMemHandle          uintptr
+	streamBeginCapture, streamEndCapture, graphInstantiate, graphLaunch                uintptr
+	graphExecDestroy, graphDestroy                                                     uintptr
 }
 
 func (f *functions) table() map[string]*uintptr {
@@ -65,14 +65,12 @@ func (f *functions) table() map[string]*uintptr {
 		"cuModuleLoadDataEx": &f.moduleLoadDataEx, "cuModuleUnload": &f.moduleUnload,
 		"cuModuleGetFunction": &f.moduleGetFunction, "cuFuncSetAttribute": &f.funcSetAttribute,
 		"cuFuncGetAttribute": &f.funcGetAttribute, "cuLaunchKernel": &f.launchKernel,
-		"cuCtxGetStreamPriorityRange": &f.ctxGetStreamPriorityRange, "cuStreamQuery": &f.streamQuery, "cuEventQuery": &f.eventQuery,
-		"cuMemHostRegister_v2": &f.memHostRegister, "cuMemHostUnregister": &f.memHostUnregister,
-		"cuDeviceCanAccessPeer": &f.deviceCanAccessPeer, "cuIpcGetMemHandle": &f.ipcGetMemHandle,
+		"cuCtxGetStreamPriorityRange": &f.ctxGetStreamPriorityRange,
+		"cuDeviceCanAccessPeer":       &f.deviceCanAccessPeer, "cuIpcGetMemHandle": &f.ipcGetMemHandle,
 		"cuIpcOpenMemHandle_v2": &f.ipcOpenMemHandle, "cuIpcCloseMemHandle": &f.ipcCloseMemHandle,
 		"cuStreamBeginCapture_v2": &f.streamBeginCapture, "cuStreamEndCapture": &f.streamEndCapture,
 		"cuGraphInstantiateWithFlags": &f.graphInstantiate, "cuGraphLaunch": &f.graphLaunch,
 		"cuGraphExecDestroy": &f.graphExecDestroy, "cuGraphDestroy": &f.graphDestroy,
-		"cuDevicePrimaryCtxGetState": &f.primaryCtxGetState,
 	}
 }
 

@@ -47,16 +47,6 @@ func (c *Context) MemFreeHost(b []byte) error {
 	return c.l.check("cuMemFreeHost", syscall(c.l.fn.memFreeHost, uintptr(unsafe.Pointer(unsafe.SliceData(b)))))
 }
 
-// HostRegister locks host memory that lies outside the Go heap, as MemHostAlloc's is.
-func (c *Context) HostRegister(b []byte) error {
-	return c.l.check("cuMemHostRegister_v2", syscall(c.l.fn.memHostRegister, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0))
-}
-
-// HostUnregister ends HostRegister.
-func (c *Context) HostUnregister(b []byte) error {
-	return c.l.check("cuMemHostUnregister", syscall(c.l.fn.memHostUnregister, uintptr(unsafe.Pointer(unsafe.SliceData(b)))))
-}
-
 // The copies below are ordered in their stream. Host memory must be pinned: the
 // driver reads and writes it after the call has returned.
 

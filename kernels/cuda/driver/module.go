@@ -3,6 +3,7 @@ package driver
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"unsafe"
 )
@@ -32,6 +33,10 @@ const (
 func (c *Context) LoadPTX(ptx []byte) (*Module, error) {
 	text := append(append([]byte(nil), ptx...), 0)
 	log := make([]byte, 8192)
+	// Its address goes by a number, which the collector does not see.
+	var pin runtime.Pinner
+	pin.Pin(&log[0])
+	defer pin.Unpin()
 	options := [2]int32{jitErrorLog, jitErrorLogSize}
 	// Values are pointers or, in the same place, numbers.
 	values := [2]uintptr{uintptr(unsafe.Pointer(&log[0])), uintptr(len(log))}

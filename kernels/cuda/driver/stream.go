@@ -74,15 +74,6 @@ func (e *Event) Synchronize() error {
 	return e.l.check("cuEventSynchronize", syscall(e.l.fn.eventSynchronize, e.handle))
 }
 
-// Passed says whether the event has happened, without waiting.
-func (e *Event) Passed() (bool, error) {
-	r := syscall(e.l.fn.eventQuery, e.handle)
-	if r == NotReady {
-		return false, nil
-	}
-	return r == Success, e.l.check("cuEventQuery", r)
-}
-
 // Since returns the milliseconds from start to e; both must have happened.
 func (e *Event) Since(start *Event) (float32, error) {
 	var ms float32

@@ -181,13 +181,6 @@ CUDA_API int cuDeviceCanAccessPeer(int* yes, int a, int b) {
   return *yes = settings().peers && a != b, kSuccess;
 }
 
-CUDA_API int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
-  if (!known(device)) return kInvalidDevice;
-  std::lock_guard<std::mutex> hold(contexts_lock);
-  *flags = 0;
-  return *active = retained[device] > 0, kSuccess;
-}
-
 CUDA_API int cuDevicePrimaryCtxRetain(void** context, int device) {
   if (!initialised) return kNotInitialized;
   if (!known(device)) return kInvalidDevice;

@@ -134,25 +134,8 @@ CUDA_API int cuMemFreeHost(void* p) {
   drain_all();
   std::lock_guard<std::mutex> hold(blocks_lock);
   auto it = host.find((uintptr_t)p);
-  if (it == host.end() || !it->second.map) return kInvalidValue;
+  if (it == host.end()) return kInvalidValue;
   drop(it->second);
-  host.erase(it);
-  return kSuccess;
-}
-
-CUDA_API int cuMemHostRegister_v2(void* p, size_t size, unsigned flags) {
-  if (int r = ready()) return r;
-  if (size == 0 || flags > 15 || locked(p, 1)) return kInvalidValue;
-  std::lock_guard<std::mutex> hold(blocks_lock);
-  host[(uintptr_t)p] = {size, nullptr, 0, -1, false, 0};
-  return kSuccess;
-}
-
-CUDA_API int cuMemHostUnregister(void* p) {
-  if (int r = ready()) return r;
-  std::lock_guard<std::mutex> hold(blocks_lock);
-  auto it = host.find((uintptr_t)p);
-  if (it == host.end() || it->second.map) return kInvalidValue;
   host.erase(it);
   return kSuccess;
 }

@@ -156,15 +156,6 @@ CUDA_API int cuStreamSynchronize(void* handle) {
   return sticky();
 }
 
-CUDA_API int cuStreamQuery(void* handle) {
-  if (int r = ready()) return r;
-  Stream* s = stream_of(handle);
-  if (!s) return kInvalidHandle;
-  if (int r = waitable(s)) return r;
-  std::lock_guard<std::mutex> hold(s->lock);
-  return s->busy ? kNotReady : kSuccess;
-}
-
 CUDA_API int cuStreamWaitEvent(void* stream, void* handle, unsigned flags) {
   if (flags != 0) return kInvalidValue;
   std::shared_ptr<Instant> at;
@@ -228,15 +219,6 @@ CUDA_API int cuEventSynchronize(void* handle) {
   if (int r = look(handle, &e, &at)) return r;
   if (at) at->wait();
   return sticky();
-}
-
-CUDA_API int cuEventQuery(void* handle) {
-  Event* e;
-  std::shared_ptr<Instant> at;
-  if (int r = look(handle, &e, &at)) return r;
-  if (!at) return kSuccess;
-  std::lock_guard<std::mutex> hold(at->lock);
-  return at->passed ? kSuccess : kNotReady;
 }
 
 CUDA_API int cuEventElapsedTime(float* ms, void* from, void* to) {
