@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pipetrain/pipetrain/checkpoint"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
@@ -31,6 +33,11 @@ func (o *output) first() bool { return o.p.world.Rank == 0 }
 
 // start begins the metrics after `done` steps.
 func (o *output) start(done int) error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err == nil {
+		// On the host's clock, so that whoever started the program can tell how long it took.
+		o.p.log.Info().Float64("monotonic_seconds", float64(now.Nano())/1e9).Msg("first op")
+	}
 	if !o.first() {
 		return nil
 	}

@@ -98,33 +98,27 @@ func (t *Transport) describe() error {
 	if err := l.check("MPI_Comm_set_errhandler", r); err != nil {
 		return fail(err)
 	}
-	// Communicators of our own: their messages meet nobody else's.
+	// Nobody else in this process uses MPI, so the world's communicator is ours alone. Making
+	// one takes a collective, in which MPI spins: where ranks share cores that is tens of
+	// milliseconds of the start, so there is one, and none for what the launcher said.
+	t.comm = l.commWorld.value
 	var err error
-	for _, comm := range []*uintptr{&t.comm, &t.bodyComm} {
-		*comm, err = t.newComm("MPI_Comm_dup", func(out *uint64) uintptr {
-			r, _, _ := purego.SyscallN(l.fn.commDup, l.commWorld.value, uintptr(unsafe.Pointer(out)))
-			return r
-		})
-		if err != nil {
-			return fail(err)
-		}
-	}
 	if t.rank, t.size, err = t.rankSize(t.comm); err != nil {
 		return fail(err)
 	}
-	node, err := t.newComm("MPI_Comm_split_type", func(out *uint64) uintptr {
-		r, _, _ := purego.SyscallN(l.fn.commSplitType, t.comm, l.typeShared, uintptr(t.rank), l.infoNull.value, uintptr(unsafe.Pointer(out)))
+	if known := t.cfg.Launch; known.Size != t.size && known.Size > 0 {
+		return nil // no world to go on with, see singleton
+	}
+	t.bodyComm, err = t.newComm("MPI_Comm_dup", func(out *uint64) uintptr {
+		r, _, _ := purego.SyscallN(l.fn.commDup, l.commWorld.value, uintptr(unsafe.Pointer(out)))
 		return r
 	})
 	if err != nil {
 		return fail(err)
 	}
-	if t.localRank, t.localSize, err = t.rankSize(node); err != nil {
+	if err := t.place(); err != nil {
 		return fail(err)
 	}
-	slot := uint64(node)
-	purego.SyscallN(l.fn.commFree, uintptr(unsafe.Pointer(&slot)))
-
 	var value unsafe.Pointer
 	var flag int32
 	r, _, _ = purego.SyscallN(l.fn.getAttr, l.commWorld.value, l.tagUB, uintptr(unsafe.Pointer(&value)), uintptr(unsafe.Pointer(&flag)))
@@ -138,6 +132,26 @@ func (t *Transport) describe() error {
 		return fmt.Errorf("mpi: %s (%s) allows tags up to %d, %d are needed: use another MPI, or another of its network layers", l.path, l.version, t.tagUB, collectives.MaxTag)
 	}
 	return nil
+}
+
+// place finds this rank's place on its node, by MPI where the launcher did not say.
+func (t *Transport) place() error {
+	l := t.lib
+	if k := t.cfg.Launch; k.LocalRank >= 0 && k.LocalSize > k.LocalRank {
+		t.localRank, t.localSize = k.LocalRank, k.LocalSize
+		return nil
+	}
+	node, err := t.newComm("MPI_Comm_split_type", func(out *uint64) uintptr {
+		r, _, _ := purego.SyscallN(l.fn.commSplitType, t.comm, l.typeShared, uintptr(t.rank), l.infoNull.value, uintptr(unsafe.Pointer(out)))
+		return r
+	})
+	if err != nil {
+		return err
+	}
+	t.localRank, t.localSize, err = t.rankSize(node)
+	slot := uint64(node)
+	purego.SyscallN(l.fn.commFree, uintptr(unsafe.Pointer(&slot)))
+	return err
 }
 
 func (t *Transport) newComm(name string, make func(out *uint64) uintptr) (uintptr, error) {

@@ -19,7 +19,7 @@ type Transport struct {
 	lib       *library
 	cfg       Config
 	info      map[string]string
-	comm      uintptr // small messages and heads
+	comm      uintptr // small messages and heads: the world's own
 	bodyComm  uintptr // the rest of longer ones
 	rank      int
 	size      int
@@ -259,11 +259,9 @@ func (t *Transport) finalize() error {
 		return nil
 	}
 	t.finalized = true
-	for _, comm := range []uintptr{t.bodyComm, t.comm} {
-		if comm != 0 {
-			slot := uint64(comm)
-			purego.SyscallN(t.lib.fn.commFree, uintptr(unsafe.Pointer(&slot)))
-		}
+	if t.bodyComm != 0 {
+		slot := uint64(t.bodyComm)
+		purego.SyscallN(t.lib.fn.commFree, uintptr(unsafe.Pointer(&slot)))
 	}
 	signals := saveSignals()
 	var r uintptr
