@@ -199,7 +199,7 @@ func TestProfileCommand(t *testing.T) {
 	file := filepath.Join(dir, "profile.json")
 	runs := filepath.Join(dir, "runs")
 	e := mustRun(t, "profile", "--set", "run.dir="+runs, "--set", "parallel.stages=2", "-o", file, job)
-	if !regexp.MustCompile(`a profile of planned on cpu: 2 stages, \d+ steps`).MatchString(e.stdout) {
+	if !regexp.MustCompile(`a profile of planned on cpu in fp32: 2 stages, \d+ steps`).MatchString(e.stdout) {
 		t.Errorf("%s", e.stdout)
 	}
 	if _, err := os.Stat(runs); !os.IsNotExist(err) {
