@@ -25,6 +25,9 @@ func TestParityOfPrecision(t *testing.T) {
 		{"train.precision=bf16 model.tied=true " + gpt, []string{"1f1b 4 cooldown", "zb-h1 4 native"}},
 		{gpt, []string{"1f1b 2 cooldown", "gpipe 4 fused"}},
 	}
+	if testing.Short() {
+		cases = cases[1:2] // numbers are for the long run
+	}
 	for _, c := range cases {
 		sets := strings.Fields(c.model)
 		want := train(t, parse(t, parityJob, append(sets, "parallel.stages=1")...), local.NewWorld(1))
@@ -91,6 +94,9 @@ func TestPrecisionMemory(t *testing.T) {
 // The loss of a bf16 run follows that of fp32: docs/precision.md states this
 // tolerance. Both start from the same weights and see the same data.
 func TestBF16FollowsFP32(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: it is about numbers")
+	}
 	for _, parts := range []string{"model.norm=rmsnorm", "model.norm=layernorm model.activation=gelu"} {
 		t.Run(parts, func(t *testing.T) {
 			sets := append(strings.Fields(parts), "train.steps=50", "model.layers=4", "model.dim=32", "model.ffn=64", "model.heads=4", "model.kv_heads=2",

@@ -214,6 +214,9 @@ func bits32(d kernels.Device, b kernels.Buffer, i int64) uint32 {
 
 // TestSuiteCatchesFaultsOfTypes breaks one thing at a time: the suite must see each.
 func TestSuiteCatchesFaultsOfTypes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: it is about numbers")
+	}
 	for _, f := range []struct {
 		name, cases string
 		of          func(kernels.Device) kernels.Device
