@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 		fmt.Printf("%s{\"rank\":0,\"size\":1}\n", probeMark)
 	case "mpi": // the real thing
 		err := MPIRank(context.Background(), os.Stdout, func() (collectives.Transport, error) {
-			return mpi.Init(mpi.Config{LibMPI: os.Getenv(rankVariable + "_LIBRARY"), Launch: mpi.Detect(os.Getenv)})
+			w := launcher.Detect(os.Environ())
+			return mpi.Init(mpi.Config{LibMPI: os.Getenv(rankVariable + "_LIBRARY"), Launch: mpi.Launch{Launcher: string(w.Launcher), Rank: w.Rank, Size: w.Size, LocalRank: w.LocalRank, LocalSize: w.LocalSize}})
 		})
 		if err != nil {
 			os.Exit(3)

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -116,11 +118,28 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child
 	} else {
 		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit})
 	}
+	if misfit := (*mpi.Misfit)(nil); errors.As(err, &misfit) {
+		lib := launcher.LibraryMPICH
+		if misfit.ABI == "Open MPI" {
+			lib = launcher.LibraryOpenMPI
+		}
+		job := launcher.Job{Binary: "pipetrain", Args: os.Args[1:], Ranks: w.Size, Root: os.Getuid() == 0}
+		err = &explained{strings.TrimSpace(launcher.Mismatch(w, lib, misfit.Path, misfit.Version, misfit.Size, job)), err}
+	}
 	if err != nil {
 		return nil, exitcode.With(exitcode.Environment, err)
 	}
 	return t, nil
 }
+
+// explained is an error in better words than its own.
+type explained struct {
+	text string
+	err  error
+}
+
+func (e *explained) Error() string { return e.text }
+func (e *explained) Unwrap() error { return e.err }
 
 // finalizeLimit is what MPI_Finalize gets after the final barrier.
 const finalizeLimit = 3 * time.Second

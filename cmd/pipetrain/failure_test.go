@@ -215,6 +215,40 @@ func TestNumerics(t *testing.T) {
 	}
 }
 
+// The library of another MPI would make every rank a world of its own: refused once, with
+// the names of both and the line to use.
+func TestSilentSingleton(t *testing.T) {
+	job := writeJob(t, tinyJob)
+	for family, other := range map[string][]string{
+		"openmpi": {"libmpich.so.12", "Open MPI's mpirun", "mpiexec -n 4 pipetrain"},
+		"mpich":   {"libmpi.so.40", "MPICH's mpiexec", "mpirun"},
+	} {
+		t.Run(family, func(t *testing.T) {
+			for f := range mpiruns {
+				mpirun(t, f, 1) // both have to be there
+			}
+			before := sharedMemory(t)
+			out := filepath.Join(t.TempDir(), "run")
+			e := begin(t, append(mpirun(t, family, 4), "--quiet", "--out", out, "--set", "transport.libmpi="+other[0], job)...).wait()
+			if e.code != int(exitcode.Environment) {
+				t.Errorf("want %v, got %v", exitcode.Environment, e)
+			}
+			for _, want := range append(other, "started 4 ranks", "formed a world of 1", "Run instead") {
+				if !strings.Contains(e.stderr, want) {
+					t.Errorf("the message lacks %q: %v", want, e)
+				}
+			}
+			if n := strings.Count(e.stderr, "Run instead"); n != 1 {
+				t.Errorf("said %d times: %v", n, e)
+			}
+			if _, err := os.Stat(out); err == nil {
+				t.Error("a run folder was made")
+			}
+			nothingLeft(t, before)
+		})
+	}
+}
+
 // Mistakes that every rank of an MPI world sees are said once, with the mend.
 func TestBadWorld(t *testing.T) {
 	job := writeJob(t, tinyJob)

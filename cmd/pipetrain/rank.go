@@ -374,7 +374,8 @@ func (p *process) endForeign(err error) error {
 		}
 		return err
 	}
-	same := code == exitcode.Usage && p.folder == nil // every rank made the same mistake
+	misfit := (*mpi.Misfit)(nil)
+	same := p.folder == nil && (code == exitcode.Usage || errors.As(err, &misfit)) // every rank sees the same mistake
 	if same {
 		first = p.world.Rank == 0
 	}

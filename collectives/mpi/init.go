@@ -174,14 +174,30 @@ func (t *Transport) rankSize(comm uintptr) (rank, size int, err error) {
 	return int(a), int(b), t.lib.check("MPI_Comm_size", r)
 }
 
+// Misfit is the error for a library that does not belong to the launcher: every
+// process became a world of its own.
+type Misfit struct {
+	Launch  Launch
+	Path    string // of the library
+	Version string // first line of MPI_Get_library_version
+	ABI     string // "Open MPI", "MPICH", …
+	Size    int    // of the world that MPI made
+	Hint    string // what starts programs of this library
+}
+
+func (m *Misfit) Error() string {
+	from := nonEmpty(m.Launch.Launcher, "unknown")
+	return fmt.Sprintf("mpi: the launcher (%s) started %d ranks, but MPI made a world of %d: "+
+		"the library %s (%s) does not belong to that launcher. Start with %s, or set [transport] libmpi to the library of %s",
+		from, m.Launch.Size, m.Size, m.Path, m.Version, m.Hint, from)
+}
+
 // singleton refuses a world of another size than the launcher's.
 func singleton(l Launch, lib *library, size int) error {
 	if l.Size < 1 || l.Size == size {
 		return nil
 	}
-	return fmt.Errorf("mpi: the launcher (%s) started %d ranks, but MPI made a world of %d: "+
-		"the library %s (%s) does not belong to that launcher. Start with %s, or set [transport] libmpi to the library of %s",
-		nonEmpty(l.Launcher, "unknown"), l.Size, size, lib.path, lib.version, lib.hint, nonEmpty(l.Launcher, "the launcher"))
+	return &Misfit{Launch: l, Path: lib.path, Version: lib.version, ABI: lib.name, Size: size, Hint: lib.hint}
 }
 
 // tune chooses how waiters wait.

@@ -166,39 +166,3 @@ func TestNoLibrary(t *testing.T) {
 		}
 	}
 }
-
-func TestDetect(t *testing.T) {
-	env := func(kv ...string) func(string) string {
-		return func(k string) string {
-			for i := 0; i < len(kv); i += 2 {
-				if kv[i] == k {
-					return kv[i+1]
-				}
-			}
-			return ""
-		}
-	}
-	for _, c := range []struct {
-		name       string
-		get        func(string) string
-		family     mpi.Family
-		rank, size int
-		launcher   string
-	}{
-		{"alone", env(), mpi.AnyFamily, -1, -1, ""},
-		{"Open MPI", env("OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "4"), mpi.OpenMPI, 2, 4, "Open MPI"},
-		{"Open MPI in a Slurm allocation", env("OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "4", "SLURM_PROCID", "0", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1"), mpi.OpenMPI, 2, 4, "Open MPI"},
-		{"Hydra", env("PMI_RANK", "1", "PMI_SIZE", "3", "SLURM_PROCID", "0"), mpi.MPICH, 1, 3, "Hydra"},
-		{"PALS", env("PALS_RANKID", "5", "PMI_SIZE", "8"), mpi.MPICH, 5, 8, "PALS"},
-		{"srun pmix", env("SLURM_STEP_ID", "0", "SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "4", "SLURM_MPI_TYPE", "pmix_v4"), mpi.OpenMPI, 3, 4, "pmix"},
-		{"srun pmi2", env("SLURM_STEP_ID", "0", "SLURM_PROCID", "3", "SLURM_STEP_NUM_TASKS", "4", "PMI_FD", "9", "PMI_RANK", "3"), mpi.MPICH, 3, 4, "pmi2"},
-		{"a batch script is no rank", env("SLURM_PROCID", "0", "SLURM_NTASKS", "4"), mpi.AnyFamily, -1, -1, ""},
-		{"Flux", env("FLUX_TASK_RANK", "1", "FLUX_JOB_SIZE", "2"), mpi.AnyFamily, 1, 2, "flux"},
-		{"garbage", env("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_SIZE", "-4"), mpi.OpenMPI, -1, -1, "Open MPI"},
-	} {
-		l := mpi.Detect(c.get)
-		if l.Family != c.family || l.Rank != c.rank || l.Size != c.size || !strings.Contains(l.Launcher, c.launcher) || (c.launcher == "") != (l.Launcher == "") {
-			t.Errorf("%s: %+v", c.name, l)
-		}
-	}
-}

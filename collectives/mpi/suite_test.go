@@ -12,6 +12,7 @@ import (
 	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/collectives/mpi"
 	"github.com/pipetrain/pipetrain/collectives/transporttest"
+	world "github.com/pipetrain/pipetrain/launcher"
 )
 
 // TestMain turns the test binary into a rank when a test started it as one.
@@ -28,8 +29,17 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
+// launchOf is what the program does too.
+func launchOf(w world.World) mpi.Launch {
+	l := mpi.Launch{Launcher: string(w.Launcher), Rank: w.Rank, Size: w.Size, LocalRank: w.LocalRank, LocalSize: w.LocalSize}
+	if l.Family = mpi.MPICH; w.PMI == "pmix" {
+		l.Family = mpi.OpenMPI
+	}
+	return l
+}
+
 func rank(mode string) error {
-	cfg := mpi.Config{Launch: mpi.Detect(os.Getenv), LibMPI: os.Getenv("MPITEST_LIB")}
+	cfg := mpi.Config{Launch: launchOf(world.Detect(os.Environ())), LibMPI: os.Getenv("MPITEST_LIB")}
 	if mode == "bench without poller" {
 		cfg.Poll = -1
 	}
