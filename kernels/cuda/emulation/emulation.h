@@ -26,6 +26,7 @@
   typedef type name##_shared dims;                                                \
   name##_shared& name = *(name##_shared*)emu::shared(#name, __LINE__, sizeof(name##_shared))
 #define DYNAMIC_SHARED(type, name) type* name = (type*)emu::dynamic_shared()
+#define INLINE __attribute__((always_inline))
 #define UNROLL
 #define NOUNROLL
 #define UNROLL4

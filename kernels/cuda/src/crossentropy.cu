@@ -9,16 +9,18 @@ DEVICE void forward(float* loss, float* lse, const T* logits, const int* targets
   int target = targets[block_x()];
   if (id_outside(target, vocab, block_x(), fault)) return;
   const T* x = logits + (long)block_x() * vocab;
-  bool fast = whole<N>(x);
+  bool whole_packs = whole<N>(x);
   float top = -kInfinity, s = 0, v[N];
   for (int c = thread() * N; c < vocab; c += threads() * N) {
-    load<N>(v, x + c, vocab - c, fast);
-    float m = top;
-    UNROLL for (int i = 0; i < N; i++) m = max_(m, c + i < vocab ? v[i] : -kInfinity);
-    if (m == -kInfinity) continue;
-    s *= exp_(top - m);
-    top = m;
-    UNROLL for (int i = 0; i < N; i++) s += c + i < vocab ? exp_(v[i] - m) : 0;
+    in_packs<N>(whole_packs, vocab - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      float m = top;
+      UNROLL for (int i = 0; i < N; i++) m = max_(m, i < left ? v[i] : -kInfinity);
+      if (m == -kInfinity) return;
+      s *= exp_(top - m);
+      top = m;
+      UNROLL for (int i = 0; i < N; i++) s += i < left ? exp_(v[i] - m) : 0;
+    });
   }
   float m = block_max(top, scratch);
   s = log_(block_sum(top == -kInfinity ? 0 : s * exp_(top - m), scratch));
@@ -36,12 +38,14 @@ DEVICE void backward(T* dlogits, const T* logits, const float* lse, const int* t
   if (id_outside(target, vocab, block_x(), fault)) return;
   const T* x = logits + (long)block_x() * vocab;
   T* d = dlogits + (long)block_x() * vocab;
-  bool fx = whole<N>(x), fd = whole<N>(d);
+  bool whole_packs = whole<N>(x) && whole<N>(d);
   float e = lse[block_x()], v[N];
   for (int c = thread() * N; c < vocab; c += threads() * N) {
-    load<N>(v, x + c, vocab - c, fx);
-    UNROLL for (int i = 0; i < N; i++) v[i] = (exp_(v[i] - e) - (c + i == target ? 1.0f : 0.0f)) * scale;
-    store<N>(d + c, v, vocab - c, fd);
+    in_packs<N>(whole_packs, vocab - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) v[i] = (exp_(v[i] - e) - (c + i == target ? 1.0f : 0.0f)) * scale;
+      store<N>(d + c, v, left, fast);
+    });
   }
 }
 

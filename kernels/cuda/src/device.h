@@ -47,6 +47,17 @@ DEVICE bool whole(const T* p) {
   return (u64)p % (N * sizeof(T) < 16 ? N * sizeof(T) : 16) == 0;
 }
 
+// in_packs calls body(left, fast) for N elements, of which left exist. The compiler makes two of
+// it: with fast all loads are whole packs and start at once, rather than one after the other's branch.
+template <int N, class F>
+DEVICE void in_packs(bool fast, long left, F body) {
+  if (fast && left >= N) {
+    body((long)N, true);
+  } else {
+    body(left, false);
+  }
+}
+
 // load reads N elements at p, of which left exist; the others count as 0. fast: whole(p).
 template <int N>
 DEVICE void load(float* v, const float* p, long left, bool fast) {

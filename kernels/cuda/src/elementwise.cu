@@ -5,14 +5,16 @@
 template <class T>
 DEVICE void add(T* dst, const T* a, const T* b, long n) {
   const int N = Pack<T>::N;
-  bool fd = whole<N>(dst), fa = whole<N>(a), fb = whole<N>(b);
+  bool whole_packs = whole<N>(dst) && whole<N>(a) && whole<N>(b);
   long step = (long)blocks_x() * threads() * N;
-  float u[N], v[N];
   for (long at = ((long)block_x() * threads() + thread()) * N; at < n; at += step) {
-    load<N>(u, a + at, n - at, fa);
-    load<N>(v, b + at, n - at, fb);
-    UNROLL for (int i = 0; i < N; i++) u[i] += v[i];
-    store<N>(dst + at, u, n - at, fd);
+    in_packs<N>(whole_packs, n - at, [&](long left, bool fast) INLINE {
+      float u[N], v[N];
+      load<N>(u, a + at, left, fast);
+      load<N>(v, b + at, left, fast);
+      UNROLL for (int i = 0; i < N; i++) u[i] += v[i];
+      store<N>(dst + at, u, left, fast);
+    });
   }
 }
 
@@ -22,12 +24,14 @@ EACH_TYPE(ADD)
 
 template <class To, class From>
 DEVICE void convert(To* dst, const From* src, long n) {
-  bool fd = whole<8>(dst), fs = whole<8>(src);
+  bool whole_packs = whole<8>(dst) && whole<8>(src);
   long step = (long)blocks_x() * threads() * 8;
-  float v[8];
   for (long at = ((long)block_x() * threads() + thread()) * 8; at < n; at += step) {
-    load<8>(v, src + at, n - at, fs);
-    store<8>(dst + at, v, n - at, fd);
+    in_packs<8>(whole_packs, n - at, [&](long left, bool fast) INLINE {
+      float v[8];
+      load<8>(v, src + at, left, fast);
+      store<8>(dst + at, v, left, fast);
+    });
   }
 }
 

@@ -9,12 +9,14 @@ DEVICE void forward(T* y, const T* table, const int* ids, int dim, int vocab, u6
   bool bad = id_outside(id, vocab, i, fault);
   const T* from = table + (long)(bad ? 0 : id) * dim;
   y += (long)i * dim;
-  bool ff = whole<N>(from), fy = whole<N>(y);
+  bool whole_packs = whole<N>(from) && whole<N>(y);
   float v[N];
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, from + c, dim - c, ff);
-    UNROLL for (int j = 0; j < N; j++) v[j] = bad ? 0 : v[j];
-    store<N>(y + c, v, dim - c, fy);
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, from + c, left, fast);
+      UNROLL for (int j = 0; j < N; j++) v[j] = bad ? 0 : v[j];
+      store<N>(y + c, v, left, fast);
+    });
   }
 }
 

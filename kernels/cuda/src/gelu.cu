@@ -7,13 +7,15 @@ const float kTwoRoot = 1.59576912f, kCube = 0.044715f;  // 2·√(2/π)
 template <class T>
 DEVICE void forward(T* y, const T* x, long n) {
   const int N = Pack<T>::N;
-  bool fx = whole<N>(x), fy = whole<N>(y);
+  bool whole_packs = whole<N>(x) && whole<N>(y);
   long step = (long)blocks_x() * threads() * N;
-  float v[N];
   for (long at = ((long)block_x() * threads() + thread()) * N; at < n; at += step) {
-    load<N>(v, x + at, n - at, fx);
-    UNROLL for (int i = 0; i < N; i++) v[i] *= sigmoid(kTwoRoot * v[i] * fma_(kCube * v[i], v[i], 1));
-    store<N>(y + at, v, n - at, fy);
+    in_packs<N>(whole_packs, n - at, [&](long left, bool fast) INLINE {
+      float v[N];
+      load<N>(v, x + at, left, fast);
+      UNROLL for (int i = 0; i < N; i++) v[i] *= sigmoid(kTwoRoot * v[i] * fma_(kCube * v[i], v[i], 1));
+      store<N>(y + at, v, left, fast);
+    });
   }
 }
 
@@ -21,18 +23,20 @@ DEVICE void forward(T* y, const T* x, long n) {
 template <class T>
 DEVICE void backward(T* dx, const T* dy, const T* x, long n) {
   const int N = Pack<T>::N;
-  bool fx = whole<N>(x), fy = whole<N>(dy), fd = whole<N>(dx);
+  bool whole_packs = whole<N>(x) && whole<N>(dy) && whole<N>(dx);
   long step = (long)blocks_x() * threads() * N;
-  float v[N], d[N];
   for (long at = ((long)block_x() * threads() + thread()) * N; at < n; at += step) {
-    load<N>(v, x + at, n - at, fx);
-    load<N>(d, dy + at, n - at, fy);
-    UNROLL for (int i = 0; i < N; i++) {
-      float q = kCube * v[i] * v[i];
-      float s = sigmoid(kTwoRoot * v[i] * (1 + q));
-      d[i] *= fma_(v[i] * s * (1 - s), kTwoRoot * fma_(3, q, 1), s);
-    }
-    store<N>(dx + at, d, n - at, fd);
+    in_packs<N>(whole_packs, n - at, [&](long left, bool fast) INLINE {
+      float v[N], d[N];
+      load<N>(v, x + at, left, fast);
+      load<N>(d, dy + at, left, fast);
+      UNROLL for (int i = 0; i < N; i++) {
+        float q = kCube * v[i] * v[i];
+        float s = sigmoid(kTwoRoot * v[i] * (1 + q));
+        d[i] *= fma_(v[i] * s * (1 - s), kTwoRoot * fma_(3, q, 1), s);
+      }
+      store<N>(dx + at, d, left, fast);
+    });
   }
 }
 

@@ -14,6 +14,8 @@
 #define DYNAMIC_SHARED(type, name)                                    \
   extern __attribute__((shared, aligned(128))) char dynamic_shared[]; \
   type* name = (type*)dynamic_shared
+// INLINE stands between the parameters and the body of a lambda.
+#define INLINE __attribute__((always_inline))
 #define UNROLL _Pragma("unroll")
 #define NOUNROLL _Pragma("nounroll")
 #define UNROLL4 _Pragma("unroll 4")

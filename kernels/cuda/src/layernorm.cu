@@ -9,26 +9,32 @@ DEVICE void forward(T* y, float* mean, float* rstd, const T* x, const T* gamma, 
   SHARED(float, scratch, [32]);
   long at = (long)block_x() * dim;
   x += at, y += at;
-  bool fx = whole<N>(x), fy = whole<N>(y), fg = whole<N>(gamma), fb = whole<N>(beta);
+  bool whole_packs = whole<N>(x) && whole<N>(y) && whole<N>(gamma) && whole<N>(beta);
   float s = 0, v[N], g[N], b[N];
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    UNROLL for (int i = 0; i < N; i++) s += v[i];
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) s += v[i];
+    });
   }
   float m = block_sum(s, scratch) / dim;
   s = 0;
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    UNROLL for (int i = 0; i < N; i++) s = c + i < dim ? fma_(v[i] - m, v[i] - m, s) : s;
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) s = i < left ? fma_(v[i] - m, v[i] - m, s) : s;
+    });
   }
   float r = 1 / sqrt_(block_sum(s, scratch) / dim + eps);
   if (thread() == 0) mean[block_x()] = m, rstd[block_x()] = r;
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    load<N>(g, gamma + c, dim - c, fg);
-    load<N>(b, beta + c, dim - c, fb);
-    UNROLL for (int i = 0; i < N; i++) v[i] = fma_((v[i] - m) * r, g[i], b[i]);
-    store<N>(y + c, v, dim - c, fy);
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      load<N>(g, gamma + c, left, fast);
+      load<N>(b, beta + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) v[i] = fma_((v[i] - m) * r, g[i], b[i]);
+      store<N>(y + c, v, left, fast);
+    });
   }
 }
 
@@ -40,29 +46,33 @@ DEVICE void backward_input(T* dx, const T* dy, const T* x, const float* mean, co
   SHARED(float, scratch, [32]);
   long at = (long)block_x() * dim;
   x += at, dy += at, dx += at;
-  bool fx = whole<N>(x), fy = whole<N>(dy), fd = whole<N>(dx), fg = whole<N>(gamma);
+  bool whole_packs = whole<N>(x) && whole<N>(dy) && whole<N>(dx) && whole<N>(gamma);
   float m = mean[block_x()], r = rstd[block_x()], s = 0, t = 0, v[N], g[N], d[N], old[N];
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    load<N>(d, dy + c, dim - c, fy);
-    load<N>(g, gamma + c, dim - c, fg);  // 0 beyond the row: adds nothing
-    UNROLL for (int i = 0; i < N; i++) {
-      s = fma_(g[i], d[i], s);
-      t = fma_(g[i] * d[i], (v[i] - m) * r, t);
-    }
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      load<N>(d, dy + c, left, fast);
+      load<N>(g, gamma + c, left, fast);  // 0 beyond the row: adds nothing
+      UNROLL for (int i = 0; i < N; i++) {
+        s = fma_(g[i], d[i], s);
+        t = fma_(g[i] * d[i], (v[i] - m) * r, t);
+      }
+    });
   }
   s = block_sum(s, scratch) / dim;
   t = block_sum(t, scratch) / dim;
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    load<N>(d, dy + c, dim - c, fy);
-    load<N>(g, gamma + c, dim - c, fg);
-    if (accumulate) load<N>(old, dx + c, dim - c, fd);
-    UNROLL for (int i = 0; i < N; i++) {
-      d[i] = r * (fma_(g[i], d[i], -s) - (v[i] - m) * r * t);
-      if (accumulate) d[i] += old[i];
-    }
-    store<N>(dx + c, d, dim - c, fd);
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      load<N>(d, dy + c, left, fast);
+      load<N>(g, gamma + c, left, fast);
+      if (accumulate) load<N>(old, dx + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) {
+        d[i] = r * (fma_(g[i], d[i], -s) - (v[i] - m) * r * t);
+        if (accumulate) d[i] += old[i];
+      }
+      store<N>(dx + c, d, left, fast);
+    });
   }
 }
 

@@ -8,19 +8,23 @@ DEVICE void forward(T* y, float* rstd, const T* x, const T* gamma, int dim, floa
   SHARED(float, scratch, [32]);
   long at = (long)block_x() * dim;
   x += at, y += at;
-  bool fx = whole<N>(x), fy = whole<N>(y), fg = whole<N>(gamma);
+  bool whole_packs = whole<N>(x) && whole<N>(y) && whole<N>(gamma);
   float s = 0, v[N], g[N];
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    UNROLL for (int i = 0; i < N; i++) s = fma_(v[i], v[i], s);
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) s = fma_(v[i], v[i], s);
+    });
   }
   float r = 1 / sqrt_(block_sum(s, scratch) / dim + eps);
   if (thread() == 0) rstd[block_x()] = r;
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    load<N>(g, gamma + c, dim - c, fg);
-    UNROLL for (int i = 0; i < N; i++) v[i] = v[i] * r * g[i];
-    store<N>(y + c, v, dim - c, fy);
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      load<N>(g, gamma + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) v[i] = v[i] * r * g[i];
+      store<N>(y + c, v, left, fast);
+    });
   }
 }
 
@@ -31,25 +35,29 @@ DEVICE void backward_input(T* dx, const T* dy, const T* x, const float* rstd, co
   SHARED(float, scratch, [32]);
   long at = (long)block_x() * dim;
   x += at, dy += at, dx += at;
-  bool fx = whole<N>(x), fy = whole<N>(dy), fd = whole<N>(dx), fg = whole<N>(gamma);
+  bool whole_packs = whole<N>(x) && whole<N>(dy) && whole<N>(dx) && whole<N>(gamma);
   float s = 0, v[N], g[N], d[N], old[N];
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    load<N>(d, dy + c, dim - c, fy);
-    load<N>(g, gamma + c, dim - c, fg);
-    UNROLL for (int i = 0; i < N; i++) s = fma_(g[i] * d[i], v[i], s);
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      load<N>(d, dy + c, left, fast);
+      load<N>(g, gamma + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) s = fma_(g[i] * d[i], v[i], s);
+    });
   }
   float r = rstd[block_x()], k = r * r * r * (block_sum(s, scratch) / dim);
   for (int c = thread() * N; c < dim; c += threads() * N) {
-    load<N>(v, x + c, dim - c, fx);
-    load<N>(d, dy + c, dim - c, fy);
-    load<N>(g, gamma + c, dim - c, fg);
-    if (accumulate) load<N>(old, dx + c, dim - c, fd);
-    UNROLL for (int i = 0; i < N; i++) {
-      d[i] = fma_(-k, v[i], r * g[i] * d[i]);
-      if (accumulate) d[i] += old[i];
-    }
-    store<N>(dx + c, d, dim - c, fd);
+    in_packs<N>(whole_packs, dim - c, [&](long left, bool fast) INLINE {
+      load<N>(v, x + c, left, fast);
+      load<N>(d, dy + c, left, fast);
+      load<N>(g, gamma + c, left, fast);
+      if (accumulate) load<N>(old, dx + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) {
+        d[i] = fma_(-k, v[i], r * g[i] * d[i]);
+        if (accumulate) d[i] += old[i];
+      }
+      store<N>(dx + c, d, left, fast);
+    });
   }
 }
 

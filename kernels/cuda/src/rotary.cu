@@ -9,23 +9,25 @@ DEVICE void turn(T* x, const float* cosines, const float* sines, int seq, int he
   T* row = x + block_x() * ld;
   cosines += (long)(block_x() % seq) * half;
   sines += (long)(block_x() % seq) * half;
-  bool fx = whole<N>(row) && half % N == 0, fc = whole<N>(cosines), fs = whole<N>(sines);
+  bool whole_packs = whole<N>(row) && half % N == 0 && whole<N>(cosines) && whole<N>(sines);
   int packs = (half + N - 1) / N;
-  float a[N], b[N], c[N], s[N], r[N];
   for (int e = thread(); e < heads * packs; e += threads()) {
     int j = e % packs * N;
     T* p = row + e / packs * 2 * half + j;
-    load<N>(a, p, half - j, fx);
-    load<N>(b, p + half, half - j, fx);
-    load<N>(c, cosines + j, half - j, fc);
-    load<N>(s, sines + j, half - j, fs);
-    UNROLL for (int i = 0; i < N; i++) {
-      float y = sign * s[i];
-      r[i] = fma_(a[i], c[i], -(b[i] * y));
-      b[i] = fma_(b[i], c[i], a[i] * y);
-    }
-    store<N>(p, r, half - j, fx);
-    store<N>(p + half, b, half - j, fx);
+    in_packs<N>(whole_packs, half - j, [&](long left, bool fast) INLINE {
+      float a[N], b[N], c[N], s[N], r[N];
+      load<N>(a, p, left, fast);
+      load<N>(b, p + half, left, fast);
+      load<N>(c, cosines + j, left, fast);
+      load<N>(s, sines + j, left, fast);
+      UNROLL for (int i = 0; i < N; i++) {
+        float y = sign * s[i];
+        r[i] = fma_(a[i], c[i], -(b[i] * y));
+        b[i] = fma_(b[i], c[i], a[i] * y);
+      }
+      store<N>(p, r, left, fast);
+      store<N>(p + half, b, left, fast);
+    });
   }
 }
 

@@ -6,13 +6,15 @@ DEVICE void forward(T* y, const T* gu, int ffn) {
   const int N = Pack<T>::N;
   const T *g = gu + (long)block_x() * 2 * ffn, *u = g + ffn;
   y += (long)block_x() * ffn;
-  bool fg = whole<N>(g), fu = whole<N>(u), fy = whole<N>(y);
-  float a[N], b[N];
+  bool whole_packs = whole<N>(g) && whole<N>(u) && whole<N>(y);
   for (int c = thread() * N; c < ffn; c += threads() * N) {
-    load<N>(a, g + c, ffn - c, fg);
-    load<N>(b, u + c, ffn - c, fu);
-    UNROLL for (int i = 0; i < N; i++) a[i] = a[i] * sigmoid(a[i]) * b[i];
-    store<N>(y + c, a, ffn - c, fy);
+    in_packs<N>(whole_packs, ffn - c, [&](long left, bool fast) INLINE {
+      float a[N], b[N];
+      load<N>(a, g + c, left, fast);
+      load<N>(b, u + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) a[i] = a[i] * sigmoid(a[i]) * b[i];
+      store<N>(y + c, a, left, fast);
+    });
   }
 }
 
@@ -23,19 +25,21 @@ DEVICE void backward(T* dgu, const T* dy, const T* gu, int ffn) {
   const T *g = gu + (long)block_x() * 2 * ffn, *u = g + ffn;
   T *dg = dgu + (long)block_x() * 2 * ffn, *du = dg + ffn;
   dy += (long)block_x() * ffn;
-  bool fg = whole<N>(g), fu = whole<N>(u), fy = whole<N>(dy), fdg = whole<N>(dg), fdu = whole<N>(du);
-  float a[N], b[N], d[N];
+  bool whole_packs = whole<N>(g) && whole<N>(u) && whole<N>(dy) && whole<N>(dg) && whole<N>(du);
   for (int c = thread() * N; c < ffn; c += threads() * N) {
-    load<N>(a, g + c, ffn - c, fg);
-    load<N>(b, u + c, ffn - c, fu);
-    load<N>(d, dy + c, ffn - c, fy);
-    UNROLL for (int i = 0; i < N; i++) {
-      float s = sigmoid(a[i]);
-      b[i] = d[i] * b[i] * s * fma_(a[i], 1 - s, 1);
-      d[i] = d[i] * a[i] * s;
-    }
-    store<N>(dg + c, b, ffn - c, fdg);
-    store<N>(du + c, d, ffn - c, fdu);
+    in_packs<N>(whole_packs, ffn - c, [&](long left, bool fast) INLINE {
+      float a[N], b[N], d[N];
+      load<N>(a, g + c, left, fast);
+      load<N>(b, u + c, left, fast);
+      load<N>(d, dy + c, left, fast);
+      UNROLL for (int i = 0; i < N; i++) {
+        float s = sigmoid(a[i]);
+        b[i] = d[i] * b[i] * s * fma_(a[i], 1 - s, 1);
+        d[i] = d[i] * a[i] * s;
+      }
+      store<N>(dg + c, b, left, fast);
+      store<N>(du + c, d, left, fast);
+    });
   }
 }
 

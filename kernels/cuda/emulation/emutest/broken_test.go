@@ -40,7 +40,7 @@ var allBroken = []broken{
 	{name: "an index outside shared memory", file: "rmsnorm.cu", old: "const int N = Pack<T>::N;\n  SHARED(float, scratch, [32]);\n  long at = (long)block_x() * dim;\n  x += at, y += at;",
 		new: "const int N = Pack<T>::N;\n  SHARED(float, scratch, [2]);\n  long at = (long)block_x() * dim;\n  x += at, y += at;", run: rmsnorm, want: "of scratch, which has 8"},
 	{name: "an output not written", file: "rmsnorm.cu", old: "if (thread() == 0) rstd[block_x()] = r;", new: "", run: rmsnorm, want: "nobody wrote"},
-	{name: "a part of an output not written", file: "swiglu.cu", old: "store<N>(du + c, d, ffn - c, fdu);", new: "if (c > 0) store<N>(du + c, d, ffn - c, fdu);",
+	{name: "a part of an output not written", file: "swiglu.cu", old: "store<N>(du + c, d, left, fast);", new: "if (c > 0) store<N>(du + c, d, left, fast);",
 		run: swiglu, want: "nobody wrote"},
 	{name: "shared memory not written", file: "gemm.cu", old: "keep<P>(t.b, rb, !trans_b);", new: "if (thread() > 0) keep<P>(t.b, rb, !trans_b);",
 		run: gemm, want: "nobody wrote"},
