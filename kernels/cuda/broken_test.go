@@ -22,6 +22,9 @@ var mistakes = []struct{ what, file, old, new, foundBy string }{
 // The suite finds broken kernels, and a binding that forgets to wait for events, by the
 // numbers alone: the emulation's own checks are left out.
 func TestMistakesFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the mistakes are no data races of Go's")
+	}
 	folder := t.TempDir()
 	files, _ := filepath.Glob(filepath.Join(emutest.Root(), "src", "*"))
 	for _, f := range files {

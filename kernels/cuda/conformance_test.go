@@ -46,6 +46,9 @@ func TestAbilities(t *testing.T) {
 
 // Products through cublasLt.
 func TestProducts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("numbers, not races")
+	}
 	libcuda, cublasLt := emulated(t, emutest.Options{})
 	for _, c := range kerneltest.Cases() {
 		if c.ThreadsMayDiffer {

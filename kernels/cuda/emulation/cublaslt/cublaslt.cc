@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include <atomic>
+#include <chrono>
 #include <initializer_list>
+#include <thread>
 
 #define API extern "C" __attribute__((visibility("default")))
 
@@ -100,7 +102,8 @@ struct Job {
 
 int run(void* arg) {
   Job* j = (Job*)arg;
-  uint64_t mine = (uint64_t)(uintptr_t)j | 1;
+  static std::atomic<uint64_t> runs;
+  uint64_t mine = ++runs;
   if (j->work) j->work->store(mine);
   uint64_t m = j->lc.rows, n = j->lc.cols, k = j->d.trans_a ? j->la.rows : j->la.cols;
   bool low = j->d.compute == 77;
@@ -130,6 +133,8 @@ int run(void* arg) {
   }
   free(at);
   free(col);
+  static const int delay = getenv("PIPETRAIN_EMULATION_DELAY") ? atoi(getenv("PIPETRAIN_EMULATION_DELAY")) : 150;
+  if (j->work && delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
   if (j->work && j->work->load() != mine) {
     // Another product wrote here meanwhile: the result would be wrong on a card.
     for (uint64_t i = 0; i < m; i++) put(j->c, j->lc.type, i, __builtin_nanf(""));
