@@ -25,7 +25,7 @@ run=%s
 id=%s
 max=%d # restarts in a row that may bring no new checkpoint
 host=$(uname -n) host=${host%%%%.*} # HOSTNAME may be the submitting machine's
-say() { echo "$(date '+%%F %%T') job $id, start $((${SLURM_RESTART_COUNT:-0} + 1)), $host: $*"; }
+say() { printf '%%(%%F %%T)T job %%s, start %%d, %%s: %%s\n' -1 "$id" $((${SLURM_RESTART_COUNT:-0} + 1)) "$host" "$*"; }
 recorded() { sed -n 's/.*"exit_code": *\([0-9]\{1,3\}\).*/\1/p' "$run/exit.json" 2>/dev/null | head -n 1; }
 saved() { find "$run/checkpoints" -maxdepth 1 2>/dev/null | sed -n 's/.*\/step-0*\([0-9]\{1,\}\)$/\1/p' | sort -n | tail -n 1; }
 `, run, id, spec.Slurm.MaxRestarts)

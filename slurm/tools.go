@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -21,14 +22,15 @@ const Patience = 30 * time.Second
 // line: what went wrong and what to do.
 type Tools struct {
 	Patience time.Duration // 0: the constant
+	Conf     string        // SLURM_CONF, where it is set
 }
 
 // ErrUnknownJob says that Slurm does not, or no longer, know a job.
 var ErrUnknownJob = errors.New("there is no such job in Slurm: it never was, or ended a while ago")
 
 // Submit hands a script to sbatch and returns the job's id.
-func (t Tools) Submit(ctx context.Context, script string) (string, error) {
-	out, err := t.run(ctx, "sbatch", "--parsable", script)
+func (t Tools) Submit(ctx context.Context, script string, options ...string) (string, error) {
+	out, err := t.run(ctx, "sbatch", append(append([]string{"--parsable"}, options...), script)...)
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +66,7 @@ func (j Job) Active() bool {
 
 // Jobs returns the job, or the tasks of an array. The error is ErrUnknownJob where Slurm has forgotten it.
 func (t Tools) Jobs(ctx context.Context, id string) ([]Job, error) {
-	out, err := t.run(ctx, "squeue", "-h", "-t", "all", "-j", id, "-o", "%i|%T|%P|%M|%l|%N|%r")
+	out, err := t.run(ctx, "squeue", "-h", "-t", "all", "-S", "i", "-j", id, "-o", "%i|%T|%P|%M|%l|%N|%r")
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +91,12 @@ func (t Tools) Cancel(ctx context.Context, id string) error {
 // Stop asks the script of a running job to have the ranks save and stop, for good.
 func (t Tools) Stop(ctx context.Context, id string) error {
 	_, err := t.run(ctx, "scancel", "--batch", "--signal=USR2", id)
+	return err
+}
+
+// SaveAndRequeue asks the script of a running job to have the ranks save, and to put itself back.
+func (t Tools) SaveAndRequeue(ctx context.Context, id string) error {
+	_, err := t.run(ctx, "scancel", "--batch", "--signal=USR1", id)
 	return err
 }
 
@@ -234,6 +242,10 @@ func (t Tools) ask(ctx context.Context, name string, args ...string) (out, said 
 		}
 		return "", "", fmt.Errorf("%s cannot be started: %w", name, err)
 	}
+	// Slurm's programs wait a minute for the file to appear.
+	if _, err := os.Stat(t.Conf); t.Conf != "" && err != nil {
+		return "", "", fmt.Errorf("%s finds no cluster: SLURM_CONF=%s cannot be read (%w): correct or unset it", name, t.Conf, errors.Unwrap(err))
+	}
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cmd := exec.CommandContext(within, path, args...)
@@ -247,66 +259,7 @@ func (t Tools) ask(ctx context.Context, name string, args ...string) (out, said 
 	case within.Err() != nil:
 		return "", "", fmt.Errorf("%s did not answer within %v%s: the controller does not respond; scontrol ping asks it", name, patience, because(stderr.String()))
 	case err != nil:
-		return "", "", t.explain(ctx, name, args, stderr.String(), err)
+		return "", "", t.explain(ctx, name, stderr.String(), err)
 	}
 	return stdout.String(), stderr.String(), nil
-}
-
-var (
-	mungeTrouble  = regexp.MustCompile(`(?i)munge|authentication|credential`)
-	noController  = regexp.MustCompile(`(?i)unable to contact slurm controller|connection refused|unable to establish configuration source|unable to resolve`)
-	noConf        = regexp.MustCompile(`(?i)could not establish a configuration source|slurm\.conf|unable to process configuration`)
-	badPartition  = regexp.MustCompile(`(?i)invalid partition`)
-	forgotten     = regexp.MustCompile(`(?i)invalid job id`)
-	withPartition = regexp.MustCompile(`invalid partition specified: *(\S+)`)
-)
-
-// explain makes one line of what a program wrote before it failed.
-func (t Tools) explain(ctx context.Context, name string, args []string, said string, err error) error {
-	why := because(said)
-	if why == "" {
-		why = ": " + err.Error()
-	}
-	switch {
-	case forgotten.MatchString(said):
-		return ErrUnknownJob
-	case badPartition.MatchString(said):
-		which := ""
-		if m := withPartition.FindStringSubmatch(said); m != nil {
-			which = " " + m[1]
-		}
-		there := ""
-		if out, err := t.run(ctx, "sinfo", "-h", "-o", "%R"); err == nil {
-			there = ": there are " + strings.Join(strings.Fields(out), ", ")
-		}
-		return fmt.Errorf("%s: partition%s is unknown%s (slurm.partition)", name, which, there)
-	case mungeTrouble.MatchString(said):
-		return fmt.Errorf("%s cannot prove who you are, as munged does not run here or is not the cluster's%s; on a login node tell whoever runs the cluster, on your own: systemctl start munge", name, why)
-	case noController.MatchString(said):
-		return fmt.Errorf("%s cannot reach Slurm's controller%s; scontrol ping asks it", name, why)
-	case noConf.MatchString(said):
-		return fmt.Errorf("%s finds no cluster%s: this machine belongs to none, or SLURM_CONF names the wrong file", name, why)
-	}
-	return fmt.Errorf("%s refused%s", name, why)
-}
-
-// because makes ": reason" of a program's words: its last line that says something.
-func because(said string) string {
-	line := lastLine(said)
-	for {
-		_, rest, found := strings.Cut(line, "error: ")
-		if !found {
-			break
-		}
-		line = rest
-	}
-	if line = strings.TrimSpace(line); line == "" {
-		return ""
-	}
-	return ": " + line
-}
-
-func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	return strings.TrimSpace(s[strings.LastIndexByte(s, '\n')+1:])
 }

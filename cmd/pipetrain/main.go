@@ -88,6 +88,8 @@ func command(stdout, stderr io.Writer) *cli.Command {
 				resume: c.Bool("resume"), auto: c.Bool("auto-resume"), quiet: c.Bool("quiet"), stdout: stdout, stderr: stderr,
 			})
 		},
-		Commands: []*cli.Command{planCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout, stderr)},
+		Commands: []*cli.Command{
+			planCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout, stderr),
+			statusCommand(stdout, stderr), logsCommand(stdout), cancelCommand(stdout), requeueCommand(stdout), scriptCommand(stdout)},
 	}
 }

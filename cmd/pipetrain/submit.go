@@ -78,7 +78,7 @@ func submit(ctx context.Context, s submission, stdout, stderr io.Writer) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
-	tools := slurm.Tools{}
+	tools := slurm.Tools{Conf: os.Getenv("SLURM_CONF")}
 	choice, err := chooseLauncher(ctx, spec, tools)
 	if err != nil {
 		return exitcode.With(exitcode.Usage, err)
