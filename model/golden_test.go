@@ -20,6 +20,7 @@ type golden struct {
 		KVHeads                             int     `json:"kv_heads"`
 		RopeBase                            float64 `json:"rope_base"`
 		NormEps                             float64 `json:"norm_eps"`
+		Norm, Activation                    string
 	}
 	Batch     int
 	Losses    []float64
@@ -60,7 +61,7 @@ func readGoldens(t *testing.T) map[string]*golden {
 func (g *golden) config() Config {
 	c := g.Config
 	return Config{Layers: c.Layers, Dim: c.Dim, Heads: c.Heads, KVHeads: c.KVHeads, FFN: c.FFN, Seq: c.Seq,
-		Vocab: c.Vocab, Tied: c.Tied, RopeBase: c.RopeBase, NormEps: c.NormEps}
+		Vocab: c.Vocab, Tied: c.Tied, RopeBase: c.RopeBase, NormEps: c.NormEps, Norm: c.Norm, Activation: c.Activation}
 }
 
 func (g *golden) optimizer() Optimizer {

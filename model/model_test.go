@@ -236,6 +236,32 @@ func TestHFConfig(t *testing.T) {
 	}
 }
 
+// The family of an export is the one that has the parts; see docs/precision.md.
+func TestHFFamilies(t *testing.T) {
+	for _, c := range []struct{ norm, activation, family, kind, module string }{
+		{NormLayer, ActivationSwiGLU, "StableLmForCausalLM", "layer_norm_eps", "model.norm.bias"},
+		{NormLayer, ActivationGELU, "Starcoder2ForCausalLM", "norm_epsilon", "model.layers.0.mlp.c_fc.weight"},
+		{NormRMS, ActivationGELU, "", "rms_norm_eps", "model.layers.0.mlp.c_proj.weight"},
+	} {
+		cfg := small
+		cfg.Norm, cfg.Activation = c.norm, c.activation
+		m, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := m.HFConfig()
+		if got := strings.Join(config["architectures"].([]string), ","); got != c.family || config[c.kind] != m.Config.NormEps {
+			t.Errorf("%s with %s: family %q, %v", c.norm, c.activation, got, config)
+		}
+		if config["model_type"] == "llama" {
+			t.Errorf("%s with %s passes for LLaMA", c.norm, c.activation)
+		}
+		if !slices.ContainsFunc(m.Params(), func(p ParamRef) bool { return p.Name == c.module }) {
+			t.Errorf("%s with %s has no %s", c.norm, c.activation, c.module)
+		}
+	}
+}
+
 // TestSlotsOfBlock freezes what a block keeps: memory plans rest on it.
 func TestSlotsOfBlock(t *testing.T) {
 	cfg := Config{Layers: 1, Dim: 512, Heads: 8, KVHeads: 2, FFN: 1376, Seq: 256}.WithDefaults()

@@ -20,8 +20,13 @@ def names(c):
         p = f"model.layers.{i}."
         out += [p + n for n in (
             "input_layernorm.weight", "self_attn.q_proj.weight", "self_attn.k_proj.weight",
-            "self_attn.v_proj.weight", "self_attn.o_proj.weight", "post_attention_layernorm.weight",
-            "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")]
+            "self_attn.v_proj.weight", "self_attn.o_proj.weight", "post_attention_layernorm.weight")]
+        if c.get("activation") == "gelu":
+            out += [p + "mlp.c_fc.weight", p + "mlp.c_proj.weight"]
+        else:
+            out += [p + n for n in ("mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight")]
+    if c.get("norm") == "layernorm":
+        out += [n[:-6] + "bias" for n in out if n.endswith("norm.weight")]
     if not c["tied"]:
         out.append("lm_head.weight")
     return sorted(out)
@@ -30,7 +35,7 @@ def names(c):
 def shape(c, name):
     d, hd = c["dim"], c["dim"] // c["heads"]
     kv = c["kv_heads"] * hd
-    for end, s in (("norm.weight", (d,)), ("q_proj.weight", (d, d)), ("k_proj.weight", (kv, d)),
+    for end, s in (("norm.weight", (d,)), ("norm.bias", (d,)), ("c_fc.weight", (c["ffn"], d)), ("c_proj.weight", (d, c["ffn"])), ("q_proj.weight", (d, d)), ("k_proj.weight", (kv, d)),
                    ("v_proj.weight", (kv, d)), ("o_proj.weight", (d, d)), ("gate_proj.weight", (c["ffn"], d)),
                    ("up_proj.weight", (c["ffn"], d)), ("down_proj.weight", (d, c["ffn"]))):
         if name.endswith(end):
@@ -54,6 +59,12 @@ def rmsnorm(x, g, eps):
     return g * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
 
 
+def norm(c, w, x, module):
+    if c.get("norm") == "layernorm":
+        return torch.nn.functional.layer_norm(x, (c["dim"],), w[module + ".weight"], w[module + ".bias"], c["norm_eps"])
+    return rmsnorm(x, w[module + ".weight"], c["norm_eps"])
+
+
 def rotate(x, base):  # x: batch, heads, seq, hd; as in transformers' modeling_llama
     hd, seq = x.shape[-1], x.shape[-2]
     freq = 1.0 / (base ** (torch.arange(0, hd, 2) / hd))
@@ -69,7 +80,7 @@ def forward(c, w, ids):
     x = w["model.embed_tokens.weight"][ids]
     for i in range(c["layers"]):
         p = f"model.layers.{i}."
-        n = rmsnorm(x, w[p + "input_layernorm.weight"], c["norm_eps"])
+        n = norm(c, w, x, p + "input_layernorm")
         def heads(name, h):
             return (n @ w[p + f"self_attn.{name}.weight"].T).view(b, t, h, hd).transpose(1, 2)
         q, k, v = heads("q_proj", c["heads"]), heads("k_proj", c["kv_heads"]), heads("v_proj", c["kv_heads"])
@@ -80,10 +91,13 @@ def forward(c, w, ids):
         s = s.masked_fill(torch.ones(t, t).triu(1).bool(), -math.inf)
         o = (torch.softmax(s, -1) @ v).transpose(1, 2).reshape(b, t, -1)
         x = x + o @ w[p + "self_attn.o_proj.weight"].T
-        n = rmsnorm(x, w[p + "post_attention_layernorm.weight"], c["norm_eps"])
+        n = norm(c, w, x, p + "post_attention_layernorm")
+        if c.get("activation") == "gelu":
+            x = x + torch.nn.functional.gelu(n @ w[p + "mlp.c_fc.weight"].T, approximate="tanh") @ w[p + "mlp.c_proj.weight"].T
+            continue
         act = torch.nn.functional.silu(n @ w[p + "mlp.gate_proj.weight"].T) * (n @ w[p + "mlp.up_proj.weight"].T)
         x = x + act @ w[p + "mlp.down_proj.weight"].T
-    n = rmsnorm(x, w["model.norm.weight"], c["norm_eps"])
+    n = norm(c, w, x, "model.norm")
     return n @ w["model.embed_tokens.weight" if c["tied"] else "lm_head.weight"].T
 
 
@@ -145,3 +159,6 @@ case("untied-adamw",
 case("tied-sgd",
      dict(layers=2, dim=8, heads=2, kv_heads=2, ffn=9, seq=5, vocab=13, tied=True, rope_base=10000.0, norm_eps=1e-3),
      dict(kind="sgd", lr=0.1, min_lr=0.0, warmup=1, steps=5, momentum=0.9, weight_decay=0.05, clip=0.5), 2)
+case("gpt-adamw",
+     dict(layers=2, dim=12, heads=3, kv_heads=3, ffn=17, seq=6, vocab=11, tied=True, rope_base=10000.0, norm_eps=1e-5, norm="layernorm", activation="gelu"),
+     dict(kind="adamw", lr=0.01, min_lr=0.001, warmup=2, steps=5, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, clip=1.0), 2)
