@@ -42,6 +42,7 @@ type process struct {
 	folder    *record.Folder
 	log       zerolog.Logger
 	step      int
+	agreed    bool                           // all ranks end for one error, which rank 0 told them
 	guard     atomic.Pointer[launcher.Guard] // nil under the embedded launcher, and on all ranks of a host but one
 }
 
@@ -191,6 +192,7 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 		}
 	}
 	if say.Err != "" {
+		p.agreed = true
 		return exitcode.With(exitcode.Environment, errors.New(say.Err))
 	}
 	p.o.resume = say.Resume
@@ -375,7 +377,7 @@ func (p *process) endForeign(err error) error {
 		return err
 	}
 	misfit := (*mpi.Misfit)(nil)
-	same := p.folder == nil && (code == exitcode.Usage || errors.As(err, &misfit)) // every rank sees the same mistake
+	same := p.agreed || p.folder == nil && (code == exitcode.Usage || errors.As(err, &misfit)) // every rank sees the same mistake
 	if same {
 		first = p.world.Rank == 0
 	}
