@@ -55,6 +55,41 @@ func TestOwnGemmThreads(t *testing.T) {
 	}
 }
 
+// TestLowGemmThreads: so do products of bf16, whose blocks are as wide as the threads leave them.
+func TestLowGemmThreads(t *testing.T) {
+	const m, n, k = 301, 1090, 600
+	for _, isa := range ISAs() {
+		if isa == "go" && testing.Short() {
+			continue
+		}
+		var first []byte
+		for threads := 1; threads <= 4; threads++ {
+			d, err := New(Options{Threads: threads, ISA: isa, BLAS: "go"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			low := func(b kernels.Buffer) kernels.Buffer {
+				room, err := d.Alloc(2 * b.Len)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.Convert(room.As(kernels.BF16), b)
+				return room.As(kernels.BF16)
+			}
+			a, b, c := low(fill(t, d, m*k)), low(fill(t, d, k*n)), low(fill(t, d, m*n))
+			d.Gemm(false, true, m, n, k, 1, a, k, b, k, 1, c, n)
+			if got := append([]byte(nil), d.Host(c)...); first == nil {
+				first = got
+			} else if !bytes.Equal(got, first) {
+				t.Errorf("%s: other bits with %d threads", isa, threads)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 func fill(t testing.TB, d kernels.Device, n int) kernels.Buffer {
 	b, err := d.Alloc(int64(n) * 4)
 	if err != nil {
