@@ -55,7 +55,7 @@ func (r *reported) Unwrap() error { return r.error }
 
 func command(stdout, stderr io.Writer) *cli.Command {
 	setFlag := &cli.StringSliceFlag{Name: "set", Usage: "override a key of the job: `KEY=VALUE` (may be repeated)"}
-	return &cli.Command{
+	app := &cli.Command{
 		Name:      "pipetrain",
 		Usage:     "train a neural network as a pipeline of ranks with 2-stage backpropagation",
 		UsageText: "pipetrain [options] JOB.toml\nmpirun -n N pipetrain [options] JOB.toml\npipetrain COMMAND [options] …",
@@ -92,4 +92,9 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			planCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout, stderr),
 			statusCommand(stdout, stderr), logsCommand(stdout), cancelCommand(stdout), requeueCommand(stdout), scriptCommand(stdout)},
 	}
+	// The commands do not take this from the program: --set KEY=["a", "b"] is one value.
+	for _, c := range app.Commands {
+		c.DisableSliceFlagSeparator = true
+	}
+	return app
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 )
 
-// TestSlurm is all that needs a real Slurm: one of four nodes for all parts, which
+// TestSlurm is all that needs a real Slurm: one of six nodes for all parts, which
 // run beside each other and mostly wait.
 func TestSlurm(t *testing.T) {
 	startCluster(t)
 	job := writeJob(t, tinyJob)
 	t.Run("parts", func(t *testing.T) {
 		for name, part := range map[string]func(*testing.T, string){
-			"launchers": slurmLaunchers,
-			"kills":     slurmKills,
+			"launchers": slurmLaunchers, "array": slurmArray, "refuses": slurmRefuses,
+			"kills": slurmKills,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -47,7 +47,7 @@ func startCluster(t *testing.T) {
 			t.Skipf("%v (scripts/install-test-deps.sh)", err)
 		}
 	}
-	cmd := exec.Command("../../scripts/cluster", "with", "--nodes", "4", "--cpus", "16", "--", "sh", "-c", "echo up; exec cat >&2")
+	cmd := exec.Command("../../scripts/cluster", "with", "--nodes", "6", "--cpus", "16", "--", "sh", "-c", "echo up; exec cat >&2")
 	cmd.Env = append(os.Environ(), "PIPETRAIN_CLUSTER=6") // beside the launcher's tests, which may run at the same time
 	hold, err := cmd.StdinPipe()                          // its end, however this process ends, is the cluster's
 	if err != nil {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/slurm"
+)
+
+// trains waits until a job has done more steps than before.
+func trains(t testing.TB, run string, beyond int) int {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		m, ok := lastMetrics(run)
+		if _, err := os.Stat(filepath.Join(run, exitcode.File)); ok && m.Step > beyond && err != nil {
+			return m.Step
+		}
+	}
+	t.Fatalf("%s does not get beyond step %d:\n%s", run, beyond, jobLogs(run))
+	return 0
+}
+
+// A task of an array goes back into the queue by itself.
+func slurmArray(t *testing.T, job string) {
+	out := filepath.Join(t.TempDir(), "run")
+	id := submitted(t, "--set", "train.steps=800", "--set", "slurm.nodes=1", "--set", "slurm.array=1-2", "--set", "seed=%a", "--out", out, job)
+	one, two := filepath.Join(out, "task-1"), filepath.Join(out, "task-2")
+	trains(t, one, 0)
+	mustRun(t, "requeue", id+"_1")
+	for i, run := range []string{one, two} {
+		waitFor(t, "the end of "+run, func() bool { rec, err := exitcode.Read(run); return err == nil && rec.Code == exitcode.Finished })
+		if n := len(losses(t, run)); n != 800 {
+			t.Errorf("task %d: %d steps", i+1, n)
+		}
+		log := mustRun(t, "logs", run).stdout
+		if strings.Contains(log, "start 2") != (i == 0) {
+			t.Errorf("task %d was started otherwise than once, or twice:\n%s", i+1, log)
+		}
+	}
+	if slices.Equal(losses(t, one), losses(t, two)) {
+		t.Error("both tasks have the same seed")
+	}
+	waitFor(t, "both tasks to be finished", func() bool { return strings.Count(mustRun(t, "status", id).stdout, "finished") == 2 })
+}
+
+// What a cluster refuses, and one that is not there, is told in one line with what to correct.
+func slurmRefuses(t *testing.T, job string) {
+	conf, err := os.ReadFile(os.Getenv("SLURM_CONF"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	broken := func(name, old, new string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(strings.Replace(string(conf), old, new, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return "SLURM_CONF=" + path
+	}
+	for _, c := range []struct{ set, env, want string }{
+		{"slurm.partition=nosuch", "", "partition nosuch is unknown, there are batch, urgent; correct slurm.partition"},
+		{"slurm.constraint=nosuch", "", "correct slurm.constraint"},
+		{"slurm.reservation=nosuch", "", "correct slurm.reservation"},
+		{"slurm.gpus_per_node=9", "", "slurm.gpus_per_node"},
+		{`slurm.options=["--nosuch=1"]`, "", "correct slurm.options"},
+		{"slurm.mpi=pmi9", "", "srun has pmix"},
+		{"seed=1", broken("controller", "SlurmctldPort=16806", "SlurmctldPort=16899"), "cannot reach Slurm's controller"},
+		{"seed=1", broken("munge", "munge/socket", "munge/none"), "systemctl start munge"},
+		{"seed=1", "SLURM_CONF=/nosuch", "SLURM_CONF=/nosuch cannot be read"},
+	} {
+		out := filepath.Join(dir, "out")
+		args := []string{pipetrainPath, "submit", "--set", c.set, "--out", out, job}
+		if c.env != "" {
+			args = append([]string{"env", c.env}, args...)
+		}
+		e := begin(t, args...).wait()
+		if e.code == 0 || strings.Count(e.stderr, "\n") != 1 || !strings.Contains(e.stderr, c.want) {
+			t.Errorf("%s %s: %v", c.set, c.env, e)
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Errorf("%s %s left a folder", c.set, c.env)
+		}
+	}
+	for _, list := range []string{"node[01-03,07],x", "n[8-11]", "n[098-101]", "r[1-2]n[0-1]"} {
+		got, err := slurm.ExpandHosts(list)
+		if want := strings.Fields(slurmTool(t, "scontrol", "show", "hostnames", list)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v %v, scontrol says %v", list, got, err, want)
+		}
+		if short, err := slurm.CompressHosts(got); err != nil || slurmTool(t, "scontrol", "show", "hostnames", short) != strings.Join(got, "\n") {
+			t.Errorf("%s became %s, %v", list, short, err)
+		}
+	}
+}
