@@ -128,7 +128,8 @@ class Checks:
         if self.small:
             return {"model.layers": 1, "model.dim": 32, "model.heads": 4, "model.ffn": 64, "model.seq": 16, "train.batch": 2,
                     "schedule.microbatches": 1, "train.steps": 12}
-        return {"model.layers": 4, "model.dim": 4096, "model.heads": 32, "model.ffn": 11008, "model.seq": 1024, "train.batch": 8,
+        # Two blocks: a run writes its weights at both ends, and they are large.
+        return {"model.layers": 2, "model.dim": 4096, "model.heads": 32, "model.ffn": 11008, "model.seq": 1024, "train.batch": 8,
                 "schedule.microbatches": 1, "train.steps": 12, "train.precision": "bf16"}
 
     def block(self):
@@ -150,11 +151,11 @@ class Checks:
         if self.small:
             base.update({"model.layers": n, "model.dim": 16, "model.seq": 8, "model.ffn": 32})
         else:
-            base.update({"model.layers": 8, "model.dim": 2048, "model.heads": 16, "model.ffn": 5504, "model.seq": 512, "train.precision": "bf16"})
+            base.update({"model.layers": 8, "model.dim": 1024, "model.heads": 16, "model.ffn": 2752, "model.seq": 1024, "train.precision": "bf16"})
         table = []
         for name, (kind, p2, micro) in PAPER.items():
             row = {"schedule": name, "ranks": n}
-            sets = dict(base, **{"schedule.kind": kind, "schedule.microbatches": micro(n), "train.batch": 2 * micro(n)})
+            sets = dict(base, **{"schedule.kind": kind, "schedule.microbatches": micro(n), "train.batch": (2 if self.small else 8) * micro(n)})
             variants = {"without": {"schedule.backward_p2": "fused"}}
             for concat in ["1", "all"]:
                 for graph in ["false", "true"]:

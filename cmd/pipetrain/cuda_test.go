@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/kernels/cuda"
 	"github.com/pipetrain/pipetrain/kernels/cuda/emulation/emutest"
+	"github.com/pipetrain/pipetrain/record"
 )
 
 // The GPU of these tests is the stand-in: the real kernels, compiled for the host.
@@ -125,6 +127,18 @@ func TestGPUParity(t *testing.T) {
 			}
 			if want[49] > 0.95*want[0] {
 				t.Errorf("the loss fell from %g to %g only: this compares little", want[0], want[49])
+			}
+			// pipetrain plan, which needs no GPU, knows the arenas to the byte.
+			set := []string{"plan", "--json", "--set", "device.kind=cuda"}
+			for _, v := range c.sets {
+				set = append(set, "--set", v)
+			}
+			var plan struct {
+				Bytes []int64 `json:"peak_bytes"`
+			}
+			summary, err := record.ReadSummary(filepath.Join(out, record.SummaryName))
+			if perr := json.Unmarshal([]byte(mustRun(t, append(set, job)...).stdout), &plan); err != nil || perr != nil || !slices.Equal(plan.Bytes, summary.PeakBytesMeasured) {
+				t.Errorf("planned %v bytes, measured %v: %v, %v", plan.Bytes, summary.PeakBytesMeasured, perr, err)
 			}
 			text, err := os.ReadFile(filepath.Join(out, "environment.json"))
 			if err != nil || !strings.Contains(string(text), "Emulated GPU") {

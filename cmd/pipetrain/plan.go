@@ -16,6 +16,8 @@ import (
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
+	"github.com/pipetrain/pipetrain/kernels/cuda"
+	"github.com/pipetrain/pipetrain/launcher"
 	"github.com/pipetrain/pipetrain/plan"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -154,5 +156,15 @@ func scratchOps(spec *jobs.Spec) (kernels.Device, error) {
 	if err != nil {
 		return nil, exitcode.With(exitcode.Environment, err)
 	}
+	if wantsGPU(spec, launcher.World{LocalSize: spec.World()}) {
+		return gpuScratch{d}, nil
+	}
 	return d, nil
+}
+
+// gpuScratch is asked for scratch memory as a GPU would be, here where there may be none.
+type gpuScratch struct{ kernels.Device }
+
+func (gpuScratch) AttentionWork(s kernels.Attention, _ kernels.DType) int64 {
+	return cuda.AttentionWork(s)
 }

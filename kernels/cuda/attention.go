@@ -59,10 +59,12 @@ func attention(op string, t kernels.DType, s kernels.Attention) attentionBuild {
 	panic(fmt.Sprintf("cuda: %s: heads of %d %s are wider than any kernel here, of 256", op, s.HeadDim, t))
 }
 
+// AttentionWork is Device.AttentionWork, which is the same on all cards, for those who
+// plan where there is none.
+func AttentionWork(s kernels.Attention) int64 { return area(s.Rows(), s.Heads) }
+
 // AttentionWork returns the f32 elements of scratch that the calls below need.
-func (d *Device) AttentionWork(s kernels.Attention, _ kernels.DType) int64 {
-	return area(s.Rows(), s.Heads)
-}
+func (d *Device) AttentionWork(s kernels.Attention, _ kernels.DType) int64 { return AttentionWork(s) }
 
 func scoreScale(s kernels.Attention) float32 { return float32(1 / math.Sqrt(float64(s.HeadDim))) }
 
