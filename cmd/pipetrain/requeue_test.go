@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +25,45 @@ func trains(t testing.TB, run string, beyond int) int {
 	}
 	t.Fatalf("%s does not get beyond step %d:\n%s", run, beyond, jobLogs(run))
 	return 0
+}
+
+// Preempted by a more urgent job, put back by an operator, put back by its user: the end is that of a
+// run that nobody stopped.
+func slurmPreempted(t *testing.T, job string) {
+	long := []string{"--set", "train.steps=1500", "--set", "checkpoint.every=5000"}
+	dir := t.TempDir()
+	ref := filepath.Join(dir, "ref")
+	mustRun(t, append(long, "--quiet", "--out", ref, job)...)
+
+	out := filepath.Join(dir, "run")
+	// Alone on these nodes: what is preempted there is this job.
+	id := submitted(t, append(long, "--set", "slurm.nodes=2", "--set", `slurm.options=["--exclusive", "--nodelist=node[5-6]"]`, "--out", out, job)...)
+	step := 0
+	for _, again := range []func(){
+		func() {
+			slurmTool(t, "sbatch", "-p", "urgent", "--exclusive", "-w", "node5", "-o", "/dev/null", "--wrap", "sleep 1")
+		},
+		func() { mustRun(t, "requeue", id) },
+		func() { slurmTool(t, "scontrol", "requeue", id) },
+	} {
+		step = trains(t, out, step)
+		again()
+		waitFor(t, "the end of a start", func() bool { return jobState(t, id) != "RUNNING" })
+	}
+	jobEnds(t, id, out)
+	rec, err := exitcode.Read(out)
+	if err != nil || rec.Code != exitcode.Finished {
+		t.Fatalf("exit record %+v, %v\n%s", rec, err, jobLogs(out))
+	}
+	if logs := jobLogs(out); !strings.Contains(logs, "start 4") {
+		t.Errorf("fewer than four starts:\n%s", logs)
+	}
+	if !slices.Equal(losses(t, out), losses(t, ref)) {
+		t.Error("other losses than those of a run that was not stopped")
+	}
+	if !maps.EqualFunc(weights(t, out), weights(t, ref), bytes.Equal) {
+		t.Error("other weights than those of a run that was not stopped")
+	}
 }
 
 // A task of an array goes back into the queue by itself.

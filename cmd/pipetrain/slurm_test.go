@@ -22,7 +22,7 @@ func TestSlurm(t *testing.T) {
 	job := writeJob(t, tinyJob)
 	t.Run("parts", func(t *testing.T) {
 		for name, part := range map[string]func(*testing.T, string){
-			"launchers": slurmLaunchers, "array": slurmArray, "refuses": slurmRefuses,
+			"launchers": slurmLaunchers, "preempted": slurmPreempted, "array": slurmArray, "refuses": slurmRefuses,
 			"kills": slurmKills,
 		} {
 			t.Run(name, func(t *testing.T) {
