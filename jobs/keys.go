@@ -112,7 +112,6 @@ var keyList = []Key{
 	{Name: "device.p2_stream", Doc: "Perform backward-p2 on a second stream of the GPU, beside the forward or backward-p1 that follows it."},
 	{Name: "device.p2_graph", Doc: "Record backward-p2 as a CUDA graph in the first step and replay it in the others."},
 	{Name: "device.share", Doc: "Let several ranks of a host use one GPU, in turn or, where NVIDIA's MPS runs, at once. Else a GPU that two ranks would use is refused."},
-	{Name: "device.tf32", Doc: "Multiply fp32 matrices on the GPU's tensor cores, which round their inputs to tf32 (10 bits of fraction)."},
 	{Name: "device.libcuda", Doc: "Path or name of the NVIDIA driver's library. Empty: `libcuda.so.1`.", path: mayBePath},
 	{Name: "device.cublaslt", Doc: "Path or name of cublasLt, which multiplies matrices on the GPU. `auto`: the newest found, else the program's own kernels, which are several times slower; `none`: those.", Choices: []string{"auto", "none"}, Open: true, path: mayBePath},
 

@@ -111,7 +111,6 @@ type Device struct {
 	P2Stream bool   `toml:"p2_stream"` // backward-p2 on a second stream
 	P2Graph  bool   `toml:"p2_graph"`  // backward-p2 as a CUDA graph
 	Share    bool   `toml:"share"`     // ranks of a host may use one GPU together
-	TF32     bool   `toml:"tf32"`      // products of fp32 matrices in tf32
 	LibCUDA  string `toml:"libcuda"`   // the driver's library, name or path
 	CublasLt string `toml:"cublaslt"`  // auto | none | name or path of the library
 }

@@ -152,7 +152,6 @@ func (l *loader) validateDevice() {
 		{"device.p2_graph", d.P2Graph, true},
 		{"device.transfer", d.Transfer != "auto", false},
 		{"device.share", d.Share, false},
-		{"device.tf32", d.TF32, false},
 		{"device.libcuda", d.LibCUDA != "", false},
 		{"device.cublaslt", d.CublasLt != "auto", false},
 	} {

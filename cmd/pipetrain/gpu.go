@@ -47,7 +47,7 @@ func openGPU(spec *jobs.Spec, w launcher.World) (kernels.Device, error) {
 	if err != nil {
 		return nil, exitcode.With(exitcode.Environment, err)
 	}
-	o := cuda.Options{Driver: spec.Device.LibCUDA, GPU: gpuOf(w, len(cards)), TF32: spec.Device.TF32}
+	o := cuda.Options{Driver: spec.Device.LibCUDA, GPU: gpuOf(w, len(cards)), TF32: spec.Train.Precision == "tf32"}
 	if spec.Device.CublasLt != "auto" {
 		o.CublasLt = spec.Device.CublasLt
 	}
