@@ -143,7 +143,9 @@ func slurmKills(t *testing.T, _ string) {
 	}
 	t.Cleanup(func() {
 		for _, node := range []string{"node1", "node2"} {
-			left, err := exec.Command("../../scripts/cluster", "run", "--on", node, "ls", "/dev/shm").Output()
+			ls := exec.Command("../../scripts/cluster", "run", "--on", node, "ls", "/dev/shm")
+			ls.Env = append(os.Environ(), testCluster)
+			left, err := ls.Output()
 			if err != nil || strings.Contains(string(left), "pipetrain") {
 				t.Errorf("%s: /dev/shm holds %s, %v", node, left, err)
 			}
@@ -166,13 +168,19 @@ func killOne(t testing.TB, r *rand.Rand, out string) {
 	}
 	killed := time.Now()
 	// Slurm kills what does not heed its SIGTERM after KillWait, 5 s here; a loaded machine takes longer.
-	for len(processesOf(t, out, false)) > 0 && time.Since(killed) < 30*time.Second {
-		time.Sleep(20 * time.Millisecond)
+	var left []int
+	var over time.Duration
+	// None is left when none was seen for a while: between two commands of the script there is none either.
+	for seen := killed; time.Since(seen) < 300*time.Millisecond && time.Since(killed) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
+		if left = processesOf(t, out, false); len(left) > 0 {
+			seen = time.Now()
+			over = seen.Sub(killed)
+		}
 	}
-	if left := processesOf(t, out, false); len(left) > 0 {
+	if len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}
-	t.Logf("over after %v", time.Since(killed).Round(time.Millisecond))
+	t.Logf("over after %v", over.Round(time.Millisecond))
 	rec, err := exitcode.Read(out)
 	if err != nil || rec.Code != exitcode.RankLost || rec.PID != pid || rec.Host != node || rec.Signal != "SIGKILL" {
 		t.Errorf("exit record %+v, %v; killed was %d on %s\n%s", rec, err, pid, node, jobLogs(out))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func trains(t testing.TB, run string, beyond int) int {
 // Preempted by a more urgent job, put back by an operator, put back by its user: the end is that of a
 // run that nobody stopped.
 func slurmPreempted(t *testing.T, job string) {
-	long := []string{"--set", "train.steps=1500", "--set", "checkpoint.every=5000"}
+	long := []string{"--set", "train.steps=600", "--set", "checkpoint.every=5000"}
 	dir := t.TempDir()
 	ref := filepath.Join(dir, "ref")
 	mustRun(t, append(long, "--quiet", "--out", ref, job)...)
@@ -46,9 +47,15 @@ func slurmPreempted(t *testing.T, job string) {
 		func() { mustRun(t, "requeue", id) },
 		func() { slurmTool(t, "scontrol", "requeue", id) },
 	} {
-		step = trains(t, out, step)
+		trains(t, out, step)
 		again()
-		waitFor(t, "the end of a start", func() bool { return jobState(t, id) != "RUNNING" })
+		waitFor(t, "the end of a start", func() bool {
+			_, err := os.Stat(filepath.Join(out, exitcode.File))
+			return err == nil && jobState(t, id) != "RUNNING"
+		})
+		if m, ok := lastMetrics(out); ok {
+			step = m.Step // each start gets further
+		}
 	}
 	jobEnds(t, id, out)
 	rec, err := exitcode.Read(out)
@@ -69,13 +76,13 @@ func slurmPreempted(t *testing.T, job string) {
 // A task of an array goes back into the queue by itself.
 func slurmArray(t *testing.T, job string) {
 	out := filepath.Join(t.TempDir(), "run")
-	id := submitted(t, "--set", "train.steps=800", "--set", "slurm.nodes=1", "--set", "slurm.array=1-2", "--set", "seed=%a", "--out", out, job)
+	id := submitted(t, "--set", "train.steps=400", "--set", "slurm.nodes=1", "--set", "slurm.array=1-2", "--set", "seed=%a", "--out", out, job)
 	one, two := filepath.Join(out, "task-1"), filepath.Join(out, "task-2")
 	trains(t, one, 0)
 	mustRun(t, "requeue", id+"_1")
 	for i, run := range []string{one, two} {
 		waitFor(t, "the end of "+run, func() bool { rec, err := exitcode.Read(run); return err == nil && rec.Code == exitcode.Finished })
-		if n := len(losses(t, run)); n != 800 {
+		if n := len(losses(t, run)); n != 400 {
 			t.Errorf("task %d: %d steps", i+1, n)
 		}
 		log := mustRun(t, "logs", run).stdout
@@ -135,5 +142,56 @@ func slurmRefuses(t *testing.T, job string) {
 		if short, err := slurm.CompressHosts(got); err != nil || slurmTool(t, "scontrol", "show", "hostnames", short) != strings.Join(got, "\n") {
 			t.Errorf("%s became %s, %v", list, short, err)
 		}
+	}
+}
+
+// A job that gets nowhere gives up, and its user may start it again, or cancel it.
+func slurmGivesUp(t *testing.T, job string) {
+	out := filepath.Join(t.TempDir(), "run")
+	id := submitted(t, "--set", "train.steps=1000000", "--set", "checkpoint.every=2000000", "--set", "slurm.nodes=1", "--set", "slurm.max_restarts=0", "--out", out, job)
+	start := func(n string) {
+		waitFor(t, "start "+n, func() bool { return strings.Contains(jobLogs(out), "start "+n) && jobState(t, id) == "RUNNING" })
+		// A rank that is killed before the guard watches it leaves no record.
+		waitFor(t, "the ranks of start "+n, func() bool {
+			all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+			return err == nil && len(processesOf(t, out, true)) == 4 && slices.ContainsFunc(all, func(f string) bool {
+				b, err := os.ReadFile(f)
+				return err == nil && bytes.Contains(b, []byte("__guard")) && bytes.Contains(b, []byte(out))
+			})
+		})
+		time.Sleep(200 * time.Millisecond)
+	}
+	kill := func() {
+		if err := syscall.Kill(processesOf(t, out, true)[1], syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		waitFor(t, "the end of a start", func() bool { return jobState(t, id) != "RUNNING" })
+	}
+	start("1")
+	trains(t, out, 0)
+	kill() // brought the first checkpoint
+	start("2")
+	kill() // brought nothing
+	jobEnds(t, id, out)
+	if log := mustRun(t, "logs", id).stdout; !strings.Contains(log, "gives up") || strings.Contains(log, "start 3") {
+		t.Errorf("the log is\n%s", log)
+	}
+	if rec, err := exitcode.Read(out); err != nil || rec.Code != exitcode.RankLost {
+		t.Errorf("exit record %+v, %v", rec, err)
+	}
+	mustRun(t, "requeue", out)
+	start("3")
+	waitFor(t, "the step after the third start", func() bool {
+		_, err := os.Stat(filepath.Join(out, exitcode.File))
+		return err != nil && strings.Contains(mustRun(t, "status", out).stdout, "start 3")
+	})
+	trains(t, out, 0)
+	mustRun(t, "cancel", id)
+	jobEnds(t, id, out)
+	if rec, err := exitcode.Read(out); err != nil || rec.Code != exitcode.Stopped {
+		t.Errorf("exit record %+v, %v\n%s", rec, err, jobLogs(out))
+	}
+	if e := mustRun(t, "cancel", out); !strings.Contains(e.stdout, "is over") {
+		t.Error(e)
 	}
 }

@@ -15,23 +15,21 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 )
 
-// TestSlurm is all that needs a real Slurm: one of six nodes for all parts, which
-// run beside each other and mostly wait.
+// TestSlurm is all that needs a real Slurm: one of six nodes for all parts. They come one
+// after another: ranks of MPI that wait in turn for a core make hundreds of steps a second or one.
 func TestSlurm(t *testing.T) {
 	startCluster(t)
 	job := writeJob(t, tinyJob)
-	t.Run("parts", func(t *testing.T) {
-		for name, part := range map[string]func(*testing.T, string){
-			"launchers": slurmLaunchers, "preempted": slurmPreempted, "array": slurmArray, "refuses": slurmRefuses,
-			"kills": slurmKills,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				part(t, job)
-			})
-		}
-	})
+	for name, part := range map[string]func(*testing.T, string){
+		"launchers": slurmLaunchers, "preempted": slurmPreempted, "array": slurmArray, "refuses": slurmRefuses,
+		"kills": slurmKills, "gives up": slurmGivesUp,
+	} {
+		t.Run(name, func(t *testing.T) { part(t, job) })
+	}
 }
+
+// testCluster is the cluster's number, beside that of the launcher's tests, which may run at the same time.
+const testCluster = "PIPETRAIN_CLUSTER=6"
 
 // startCluster starts a Slurm, for the programs that this test starts, until the test's end.
 func startCluster(t *testing.T) {
@@ -48,8 +46,8 @@ func startCluster(t *testing.T) {
 		}
 	}
 	cmd := exec.Command("../../scripts/cluster", "with", "--nodes", "6", "--cpus", "16", "--", "sh", "-c", "echo up; exec cat >&2")
-	cmd.Env = append(os.Environ(), "PIPETRAIN_CLUSTER=6") // beside the launcher's tests, which may run at the same time
-	hold, err := cmd.StdinPipe()                          // its end, however this process ends, is the cluster's
+	cmd.Env = append(os.Environ(), testCluster)
+	hold, err := cmd.StdinPipe() // its end, however this process ends, is the cluster's
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +158,8 @@ func slurmLaunchers(t *testing.T, job string) {
 	} {
 		// Slurm's own rules for quoting in #SBATCH lines, as well as the shell's.
 		out := filepath.Join(dir, `it's "`+s.name+`" %j $HOME #`)
-		args := []string{"--out", out}
+		// Alone on its nodes: few run at once, on the cores of this one machine.
+		args := []string{"--out", out, "--set", `slurm.options=["--exclusive"]`}
 		for _, set := range s.sets {
 			args = append(args, "--set", set)
 		}
