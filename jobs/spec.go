@@ -105,6 +105,7 @@ type Device struct {
 	// Messages of a rehearsal: real (as long as the run's) | small.
 	Messages string `toml:"messages"`
 	Threads  int    `toml:"threads"` // CPU threads a rank; 0: the host's cores shared by its ranks
+	Bind     string `toml:"bind"`    // auto | cores | numa | none
 	BLAS     string `toml:"blas"`    // auto | onednn | mkl | blis | openblas | go | path of a library
 	// Transfer is the way messages leave a GPU: auto | ipc | direct | staged.
 	Transfer string `toml:"transfer"`

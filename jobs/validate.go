@@ -143,6 +143,9 @@ func (l *loader) validateDevice() {
 	if !l.ok("device.kind") {
 		return
 	}
+	if l.ok("device.bind") && d.Bind != "auto" && d.Kind == "rehearse" {
+		l.mistake("device.bind", "has no effect with device.kind = \"rehearse\", which computes nothing", "leave it out", "")
+	}
 	for _, k := range []struct {
 		name string
 		set  bool

@@ -281,6 +281,30 @@ func TestShareCores(t *testing.T) {
 	}
 }
 
+// On a machine of two nodes of four CPUs.
+func TestShareNUMA(t *testing.T) {
+	cpus := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	node := func(cpu int) int { return cpu / 2 % 2 } // 0 1 4 5 and 2 3 6 7
+	for ranks, want := range map[int]string{
+		1: "[[0 1 4 5]:4]",
+		2: "[[0 1 4 5]:4 [2 3 6 7]:4]",
+		3: "[[0 1 4 5]:2 [0 1 4 5]:2 [2 3 6 7]:4]",
+		4: "[[0 1 4 5]:2 [0 1 4 5]:2 [2 3 6 7]:2 [2 3 6 7]:2]",
+	} {
+		shares, err := shareOf(cpus, ranks, BindNUMA, 0, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range shares {
+			got = append(got, fmt.Sprintf("%v:%d", s.cpus, s.threads))
+		}
+		if g := fmt.Sprint(got); g != want {
+			t.Errorf("%d ranks: %s, want %s", ranks, g, want)
+		}
+	}
+}
+
 func TestMessages(t *testing.T) {
 	for _, m := range []message{
 		{verb: verbHello}, {verb: verbReady}, {verb: verbJoined}, {verb: verbDone}, {verb: verbStep, n: 12}, {verb: verbStopped, n: 3},

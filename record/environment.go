@@ -41,9 +41,11 @@ type Host struct {
 	Kernel       string `json:"kernel"`
 	CPU          string `json:"cpu"`
 	// Cores is how many this process may use; CoresHost how many the host has.
-	Cores       int   `json:"cores"`
-	CoresHost   int   `json:"cores_host"`
-	MemoryBytes int64 `json:"memory_bytes"`
+	Cores     int `json:"cores"`
+	CoresHost int `json:"cores_host"`
+	// Affinity lists the CPUs that this process may run on, as the kernel writes them: "0-3,8".
+	Affinity    string `json:"affinity"`
+	MemoryBytes int64  `json:"memory_bytes"`
 	// MemoryLimitBytes is the control group's limit, 0 when it sets none.
 	MemoryLimitBytes int64 `json:"memory_limit_bytes,omitempty"`
 }
@@ -64,6 +66,7 @@ func ProbeHost(rank int) Host {
 	if h.CPU == "" {
 		h.CPU = runtime.GOARCH // arm's cpuinfo has numbers but no name
 	}
+	h.Affinity = strings.TrimSpace(field("/proc/self/status", "Cpus_allowed_list", ":"))
 	h.Distribution = field("/etc/os-release", "PRETTY_NAME", "=")
 	for _, path := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
 		b, err := os.ReadFile(path)

@@ -108,6 +108,9 @@ func (p *process) run(ctx context.Context) error {
 		}
 	}
 	p.child.Joined()
+	if err := p.bind(ctx, world); err != nil {
+		return err
+	}
 	if err := p.writeEnvironment(ctx, world); err != nil {
 		return err
 	}
