@@ -153,6 +153,11 @@ func begin(t testing.TB, args ...string) *program {
 		}
 		close(p.done)
 	}()
+	t.Cleanup(func() {
+		// A guard outlives its ranks by a moment, and may write to a folder that the test removes.
+		for end := time.Now().Add(10 * time.Second); len(processes(t, true)) > 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		}
+	})
 	return p
 }
 
