@@ -116,7 +116,7 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child
 		t, err = local.Join(seg, w.Rank, w.Size, local.Options{Context: ctx})
 		seg.Close()
 	} else {
-		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit})
+		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit, Devices: wantsGPU(spec, w)})
 	}
 	if misfit := (*mpi.Misfit)(nil); errors.As(err, &misfit) {
 		lib := launcher.LibraryMPICH

@@ -33,6 +33,8 @@ type Config struct {
 	// MPICH 4.0 over UCX hangs there between hosts, every other time. A caller that
 	// sets it has met the other ranks (a barrier) just before Close, and exits after.
 	FinalizeLimit time.Duration
+	// Devices says that messages may be memory of GPUs.
+	Devices bool
 	// MaxMessage is the largest piece given to one MPI call, in bytes; longer
 	// messages are cut. 0: 2³¹−1, the largest count of an int. Tests lower it.
 	MaxMessage int

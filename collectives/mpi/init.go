@@ -46,6 +46,7 @@ func Init(c Config) (collectives.Transport, error) {
 		return nil, fmt.Errorf("mpi: %s is already initialised by somebody else in this process", lib.path)
 	}
 	initDone = true
+	spared := c.oneHost(lib)
 	provided := int32(-1)
 	r, _, _ := purego.SyscallN(lib.fn.initThread, 0, 0, uintptr(lib.threads[2]), uintptr(unsafe.Pointer(&provided)))
 	changed := signals.restore()
@@ -81,6 +82,9 @@ func Init(c Config) (collectives.Transport, error) {
 	}
 	if len(changed) > 0 {
 		t.info["signals_restored"] = fmt.Sprint(changed)
+	}
+	if spared != "" {
+		t.info["one_host"] = spared
 	}
 	if c.Launch.Launcher != "" {
 		t.info["launcher"] = c.Launch.Launcher
