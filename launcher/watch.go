@@ -22,6 +22,9 @@ const (
 	// exitGrace is how long the status of a dead rank is waited for: it can be read
 	// from the zombie, or (Linux 6.15) once that is reaped.
 	exitGrace = 500 * time.Millisecond
+	// holdTime is how long the record of a rank that ended by itself waits for that of one
+	// that was killed.
+	holdTime = 300 * time.Millisecond
 )
 
 // watch is a guard's view of its ranks.
@@ -31,6 +34,9 @@ type watch struct {
 	oom   oomWatch
 	host  string
 	fds   map[int]int // pidfd by index of the rank; those that live
+
+	held  *exitcode.Record // of a rank that ended by itself, until
+	until time.Time
 }
 
 func newWatch(c GuardConfig, h *heard) *watch {
@@ -72,6 +78,9 @@ func (w *watch) run() error {
 		if !end.IsZero() {
 			wait = max(0, time.Until(end))
 		}
+		if w.held != nil {
+			wait = min(wait, max(0, time.Until(w.until)))
+		}
 		// Events come in the order of the deaths, however late this process is woken.
 		n, err := unix.EpollWait(ep, events, int(wait.Milliseconds())+1)
 		if err != nil && err != unix.EINTR {
@@ -84,6 +93,9 @@ func (w *watch) run() error {
 			w.died(i, fd)
 			unix.Close(fd)
 		}
+		if w.held != nil && time.Now().After(w.until) {
+			w.write(*w.held)
+		}
 		switch {
 		case end.IsZero() && w.failed():
 			end = time.Now().Add(w.c.Grace)
@@ -94,7 +106,17 @@ func (w *watch) run() error {
 			end = time.Now().Add(time.Second)
 		}
 	}
+	if w.held != nil {
+		w.write(*w.held)
+	}
 	return nil
+}
+
+// write leaves the record, unless there is one.
+func (w *watch) write(r exitcode.Record) {
+	w.held = nil
+	// A run folder that cannot be written is beyond help, and nobody listens here.
+	_, _ = exitcode.WriteFirst(w.c.RunDir, r)
 }
 
 // failed says whether the run has ended in a way that leaves no rank anything to do.
@@ -146,8 +168,15 @@ func (w *watch) died(i, fd int) {
 	if step > 0 {
 		r.Reason += fmt.Sprintf(" after step %d", step)
 	}
-	// A run folder that cannot be written is beyond help, and nobody listens here.
-	_, _ = exitcode.WriteFirst(w.c.RunDir, r)
+	if r.Signal == "" && asked == "" && len(w.fds) > 0 {
+		// An MPI library ends a rank whose peer was killed, now and then before the kernel
+		// has reported the kill.
+		if w.held == nil {
+			w.held, w.until = &r, time.Now().Add(holdTime)
+		}
+		return
+	}
+	w.write(r)
 }
 
 // endOf is the wait status of a dead process that is not our child.
