@@ -29,6 +29,9 @@ const GuardCommand = "__guard"
 type Guarded struct {
 	Rank int
 	PID  int
+	// Lifeline is what OpenLifeline returned there; 0: it has none, and the order in which
+	// the kernel reports deaths has to do.
+	Lifeline int
 }
 
 // GuardConfig is what a guard needs to know.

@@ -33,6 +33,13 @@ func guarded(t *testing.T, n int, grace time.Duration) (dir string, ranks []*exe
 		ranks = append(ranks, cmd)
 		c.Ranks = append(c.Ranks, Guarded{Rank: 10 + i, PID: cmd.Process.Pid})
 	}
+	g, guardPID = watching(t, c)
+	return dir, ranks, g, guardPID
+}
+
+// watching starts a guard, and returns once it watches all ranks.
+func watching(t *testing.T, c GuardConfig) (g *Guard, pid int) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -41,18 +48,18 @@ func guarded(t *testing.T, n int, grace time.Duration) (dir string, ranks []*exe
 		t.Fatal(err)
 	}
 	eventually(t, "the guard to watch", func() bool {
-		guardPID = guardOf(dir)
-		fds, _ := filepath.Glob("/proc/" + strconv.Itoa(guardPID) + "/fd/*")
+		pid = guardOf(c.RunDir)
+		fds, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
 		watching := 0
 		for _, fd := range fds {
 			if l, _ := os.Readlink(fd); strings.Contains(l, "pidfd") {
 				watching++
 			}
 		}
-		return watching >= n // Go's runtime may hold one for itself
+		return watching >= len(c.Ranks) // Go's runtime may hold one for itself
 	})
 	time.Sleep(20 * time.Millisecond) // from the last pidfd into epoll
-	return dir, ranks, g, guardPID
+	return g, pid
 }
 
 // guardOf finds the living guard of a run folder.

@@ -41,6 +41,8 @@ func TestMain(m *testing.M) {
 		os.Exit(playRank())
 	case "launcher":
 		os.Exit(playLauncher())
+	case "lifeline":
+		os.Exit(playLifeline())
 	case "detect":
 		json.NewEncoder(os.Stdout).Encode(Detect(os.Environ()))
 		os.Exit(0)

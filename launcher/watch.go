@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,9 +23,9 @@ const (
 	// exitGrace is how long the status of a dead rank is waited for: it can be read
 	// from the zombie, or (Linux 6.15) once that is reaped.
 	exitGrace = 500 * time.Millisecond
-	// holdTime is how long the record of a rank that ended by itself waits for that of one
-	// that was killed.
-	holdTime = 300 * time.Millisecond
+	// lifelineGrace is how long the death of the rank whose lifeline closed first is waited for:
+	// the kernel has closed its files and has its memory to free.
+	lifelineGrace = 2 * time.Second
 )
 
 // watch is a guard's view of its ranks.
@@ -35,15 +36,24 @@ type watch struct {
 	host  string
 	fds   map[int]int // pidfd by index of the rank; those that live
 
-	held  *exitcode.Record // of a rank that ended by itself, until
-	until time.Time
+	dying []dying     // in the order of their deaths
+	dead  map[int]int // pidfd by index of the rank; those that died
 }
+
+// dying is a rank, by index, that has died or whose lifeline has closed.
+type dying struct {
+	rank  int
+	since time.Time
+}
+
+// lifeline marks an event of a rank's lifeline, beside its index.
+const lifeline = 1 << 30
 
 func newWatch(c GuardConfig, h *heard) *watch {
 	if c.Grace <= 0 {
 		c.Grace = guardGrace
 	}
-	w := &watch{c: c, heard: h, oom: watchOOM(), fds: map[int]int{}}
+	w := &watch{c: c, heard: h, oom: watchOOM(), fds: map[int]int{}, dead: map[int]int{}}
 	w.host, _ = os.Hostname()
 	return w
 }
@@ -57,20 +67,32 @@ func (w *watch) run() error {
 		return os.NewSyscallError("epoll_create1", err)
 	}
 	defer unix.Close(ep)
+	// All lifelines first: a death in the middle of this is then seen by its order too.
+	lines := map[int]int{}
+	for i, r := range w.c.Ranks {
+		if fd, err := openLifeline(r); err == nil {
+			lines[i] = fd
+			if err := add(ep, fd, lifeline|i); err != nil {
+				return err
+			}
+		}
+	}
 	for i, r := range w.c.Ranks {
 		fd, err := unix.PidfdOpen(r.PID, 0)
 		if err == unix.ESRCH {
-			w.died(i, -1)
+			w.noticed(i)
+			w.dead[i] = -1
 			continue
 		}
 		if err != nil { // before Linux 5.3
 			return os.NewSyscallError("pidfd_open", err)
 		}
-		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}); err != nil {
-			return os.NewSyscallError("epoll_ctl", err)
+		if err := add(ep, fd, i); err != nil {
+			return err
 		}
 		w.fds[i] = fd
 	}
+	w.settle()
 	var end time.Time // when those that are left are ended; zero: the run has not failed
 	events := make([]unix.EpollEvent, 64)
 	for len(w.fds) > 0 {
@@ -78,8 +100,8 @@ func (w *watch) run() error {
 		if !end.IsZero() {
 			wait = max(0, time.Until(end))
 		}
-		if w.held != nil {
-			wait = min(wait, max(0, time.Until(w.until)))
+		if len(w.dying) > 0 {
+			wait = min(wait, lifelineGrace/10)
 		}
 		// Events come in the order of the deaths, however late this process is woken.
 		n, err := unix.EpollWait(ep, events, int(wait.Milliseconds())+1)
@@ -88,14 +110,16 @@ func (w *watch) run() error {
 		}
 		for _, e := range events[:max(0, n)] {
 			i := int(e.Fd)
-			fd := w.fds[i]
-			delete(w.fds, i)
-			w.died(i, fd)
-			unix.Close(fd)
+			if i&lifeline != 0 {
+				i &^= lifeline
+				unix.Close(lines[i])
+			} else {
+				w.dead[i] = w.fds[i]
+				delete(w.fds, i)
+			}
+			w.noticed(i)
 		}
-		if w.held != nil && time.Now().After(w.until) {
-			w.write(*w.held)
-		}
+		w.settle()
 		switch {
 		case end.IsZero() && w.failed():
 			end = time.Now().Add(w.c.Grace)
@@ -106,17 +130,42 @@ func (w *watch) run() error {
 			end = time.Now().Add(time.Second)
 		}
 	}
-	if w.held != nil {
-		w.write(*w.held)
-	}
 	return nil
 }
 
-// write leaves the record, unless there is one.
-func (w *watch) write(r exitcode.Record) {
-	w.held = nil
-	// A run folder that cannot be written is beyond help, and nobody listens here.
-	_, _ = exitcode.WriteFirst(w.c.RunDir, r)
+func add(ep, fd, data int) error {
+	// A pipe's end without events asked for still tells that the other one has closed.
+	var events uint32
+	if data&lifeline == 0 {
+		events = unix.EPOLLIN
+	}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(data)}))
+}
+
+// noticed puts a rank, by index, behind those that died before it.
+func (w *watch) noticed(i int) {
+	if !slices.ContainsFunc(w.dying, func(d dying) bool { return d.rank == i }) {
+		w.dying = append(w.dying, dying{i, time.Now()})
+	}
+}
+
+// settle writes the record of the rank that died first, as soon as its end is known.
+func (w *watch) settle() {
+	for len(w.dying) > 0 {
+		d := w.dying[0]
+		fd, ended := w.dead[d.rank]
+		switch {
+		case ended:
+			w.died(d.rank, fd)
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+			delete(w.dead, d.rank)
+		case time.Since(d.since) < lifelineGrace && len(w.fds) > 0:
+			return
+		}
+		w.dying = w.dying[1:]
+	}
 }
 
 // failed says whether the run has ended in a way that leaves no rank anything to do.
@@ -168,15 +217,8 @@ func (w *watch) died(i, fd int) {
 	if step > 0 {
 		r.Reason += fmt.Sprintf(" after step %d", step)
 	}
-	if r.Signal == "" && asked == "" && len(w.fds) > 0 {
-		// An MPI library ends a rank whose peer was killed, now and then before the kernel
-		// has reported the kill.
-		if w.held == nil {
-			w.held, w.until = &r, time.Now().Add(holdTime)
-		}
-		return
-	}
-	w.write(r)
+	// A run folder that cannot be written is beyond help, and nobody listens here.
+	_, _ = exitcode.WriteFirst(w.c.RunDir, r)
 }
 
 // endOf is the wait status of a dead process that is not our child.

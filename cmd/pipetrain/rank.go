@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -43,6 +41,7 @@ type process struct {
 	log       zerolog.Logger
 	step      int
 	agreed    bool                           // all ranks end for one error, which rank 0 told them
+	lifeline  int                            // see launcher.OpenLifeline; 0: none
 	guard     atomic.Pointer[launcher.Guard] // nil under the embedded launcher, and on all ranks of a host but one
 }
 
@@ -79,12 +78,17 @@ func (p *process) run(ctx context.Context) error {
 		return err
 	}
 	p.child.Ready()
+	var err error
+	if !p.child.Active() {
+		if p.lifeline, err = launcher.OpenLifeline(); err != nil {
+			return exitcode.With(exitcode.Environment, err)
+		}
+	}
 	// What drives the transport must not wait for a long compute call to end. The
 	// embedded launcher has seen to that; mpirun may have bound this rank to one core.
 	if n := threads(p.spec, p.world) + 1; runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
 	}
-	var err error
 	if p.transport, err = openTransport(ctx, p.spec, p.world, p.child); err != nil {
 		return err
 	}
@@ -152,92 +156,6 @@ func (p *process) openLog() error {
 	}
 	p.log = zerolog.New(f).With().Timestamp().Int("rank", p.world.Rank).Logger()
 	return nil
-}
-
-// openFolder agrees on the run folder where no launcher of ours made it: rank 0
-// makes it, the others are told its path, or why there is none.
-func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error {
-	if p.folder != nil {
-		return nil
-	}
-	say := introduction{Place: launcher.PlaceKey(), PID: os.Getpid()}
-	if world.Rank() == 0 {
-		f, err := openFolder(&p.o, p.spec)
-		if err == nil {
-			p.folder = f
-			if err = settle(p.spec, f, io.Discard); err == nil {
-				err = errors.Join(f.WriteJob(p.spec.Resolved()), exitcode.Clear(f.Path))
-			}
-		}
-		if err != nil {
-			say.Err = err.Error()
-		} else {
-			say.Path, say.Resume = f.Path, p.o.resume
-		}
-	}
-	b, _ := json.Marshal(say) // texts and numbers: cannot fail
-	all, err := world.AllGather(ctx, b)
-	if err != nil {
-		return err
-	}
-	var here []launcher.Guarded // the ranks of this host
-	place := say.Place
-	for i, b := range all {
-		var other introduction
-		if err := json.Unmarshal(b, &other); err != nil {
-			return err
-		}
-		if i == 0 {
-			say = other
-		}
-		if other.Place == place {
-			here = append(here, launcher.Guarded{Rank: i, PID: other.PID})
-		}
-	}
-	if say.Err != "" {
-		p.agreed = true
-		return exitcode.With(exitcode.Environment, errors.New(say.Err))
-	}
-	p.o.resume = say.Resume
-	if p.folder == nil {
-		if p.folder, err = record.Join(say.Path); err != nil {
-			return exitcode.With(exitcode.Environment, fmt.Errorf("%w: the run folder must be on a file system that every rank sees", err))
-		}
-		if err := adopt(p.spec, p.folder); err != nil {
-			return err
-		}
-	}
-	if err := p.openLog(); err != nil {
-		return err
-	}
-	if here[0].Rank == world.Rank() {
-		go p.startGuard(here)
-	}
-	return nil
-}
-
-// introduction is what the ranks of a foreign launcher tell each other first.
-type introduction struct {
-	Place string // see launcher.PlaceKey
-	PID   int
-	// Of rank 0: the run folder, or why there is none, and whether to resume in it.
-	Path, Err string
-	Resume    bool
-}
-
-// startGuard has the ranks of this host watched; beside the start, which need not wait for it.
-func (p *process) startGuard(ranks []launcher.Guarded) {
-	var g *launcher.Guard
-	self, err := os.Executable()
-	dir, err2 := filepath.Abs(p.folder.Path)
-	if err = errors.Join(err, err2); err == nil {
-		g, err = launcher.StartGuard(self, os.Environ(), launcher.GuardConfig{RunDir: dir, Launcher: p.world.Launcher, Ranks: ranks})
-	}
-	if err != nil {
-		p.log.Warn().Err(err).Msg("nobody watches over this host's ranks: a killed one may leave no exit record")
-		return
-	}
-	p.guard.Store(g)
 }
 
 func (p *process) writeEnvironment(ctx context.Context, world *collectives.Comm) error {
