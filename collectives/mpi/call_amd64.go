@@ -15,3 +15,12 @@ var callABI0 uintptr
 //
 //go:linkname cgocall runtime.cgocall
 func cgocall(fn uintptr, arg unsafe.Pointer) int32
+
+// quick is make without word to the scheduler, as the runtime itself makes such calls:
+// for calls that end within microseconds, since until then neither may a garbage
+// collection begin nor another goroutine have the processor. It saves half of what a
+// way into C and back costs.
+func (c *call) quick() { asmcgocall(callABI0, unsafe.Pointer(c)) }
+
+//go:linkname asmcgocall runtime.asmcgocall
+func asmcgocall(fn uintptr, arg unsafe.Pointer) int32

@@ -61,7 +61,7 @@ func at(addr uintptr, bytes int64) []byte {
 func (t *Transport) startDevice(r *request) {
 	role := roleDevice
 	if r.send {
-		role = roleSend
+		role = roleSendBody
 	}
 	if len(r.buf) == 0 {
 		t.start(r, role, nil, deviceTag|r.tag, t.bodyComm)

@@ -59,9 +59,9 @@ func Init(c Config) (collectives.Transport, error) {
 			lib.path, lib.version, threadNames[level])
 	}
 	t := &Transport{lib: lib, cfg: c, posted: make(chan struct{}, 1), stopped: make(chan struct{}), scratch: make([]byte, 64)}
-	t.sending.fn, t.receiving.fn, t.testing.fn, t.sent.fn = lib.fn.isend, lib.fn.irecv, lib.fn.testsome, lib.fn.test
-	t.testing.until = true
-	t.sent.arg = [7]uintptr{1: t.sent.donePtr(), 2: uintptr(unsafe.Pointer(&t.scratch[0]))}
+	t.sending.fn, t.receiving.fn, t.testing.fn, t.one.fn = lib.fn.isend, lib.fn.irecv, lib.fn.testsome, lib.fn.test
+	t.testing.until, t.one.until = true, true
+	t.testing.arg[2], t.one.arg[1] = t.testing.donePtr(), t.one.donePtr()
 	if err := t.describe(); err != nil {
 		return nil, err
 	}
@@ -90,6 +90,7 @@ func Init(c Config) (collectives.Transport, error) {
 		t.info["launcher"] = c.Launch.Launcher
 	}
 	t.tune()
+	t.prepareSmall()
 	go t.poll()
 	return t, nil
 }

@@ -26,11 +26,15 @@ const (
 
 // What a message in MPI's hands is of its request.
 const (
-	roleSend   = iota // a part of a send
-	roleFirst         // the receive of a small message or a head
-	roleBody          // the receive of a piece of the rest
-	roleDevice        // the receive of a piece of device memory
+	roleSend     = iota // the send of a small message or a head
+	roleFirst           // the receive of one
+	roleSendBody        // the send of a piece of the rest, or of device memory
+	roleBody            // the receive of a piece of the rest
+	roleDevice          // the receive of a piece of device memory
 )
+
+// long says that moving such a message can take MPI longer than some microseconds.
+func long(role int) bool { return role >= roleSendBody }
 
 // slots are buffers of headBytes at fixed places, outside the Go heap: MPI may
 // hold one for as long as the process lives, where Finalize is left out.
@@ -68,8 +72,8 @@ var gone = func() *request {
 // breath, its handle need not be looked at with the others, nor remembered.
 func (t *Transport) sendSmall(to, tag int, b []byte) *request {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.closed {
+		t.mu.Unlock()
 		r := &request{}
 		r.complete(collectives.ErrClosed)
 		return r
@@ -77,28 +81,55 @@ func (t *Transport) sendSmall(to, tag int, b []byte) *request {
 	head := t.slots.get()
 	binary.NativeEndian.PutUint64(head, uint64(len(b)))
 	copy(head[8:], b)
-	slot := t.table.push(t.lib, nil, roleSend)
-	t.sending.arg = [7]uintptr{uintptr(unsafe.Pointer(&head[0])), uintptr(8 + len(b)), t.lib.byteType.value,
-		uintptr(to), uintptr(tag), t.comm, uintptr(unsafe.Pointer(slot))}
-	t.sending.next = &t.sent
-	t.sent.arg[0], t.sent.done, t.sent.rc = uintptr(unsafe.Pointer(slot)), 0, 0
-	t.sending.make()
-	if t.sending.rc == 0 && t.sent.rc == 0 && t.sent.done != 0 {
-		t.table.pop()
+	c := &t.small
+	c.arg[0], c.arg[1], c.arg[3], c.arg[4] = uintptr(unsafe.Pointer(&head[0])), uintptr(8+len(b)), uintptr(to), uintptr(tag)
+	t.sent.done, t.sent.rc = 0, 0
+	t.run(c)
+	if c.rc == 0 && t.sent.rc == 0 && t.sent.done != 0 {
 		t.slots.put(head)
+		t.mu.Unlock()
 		return gone
 	}
+	r := t.sendingStill(to, tag, head)
+	t.mu.Unlock()
+	return r
+}
+
+// receiveSmall is post for what fits into a slot. Its requests come by the dozen, as
+// making one takes longer than the rest.
+func (t *Transport) receiveSmall(from, tag int, b []byte) *request {
+	t.mu.Lock()
+	if len(t.fresh) == 0 {
+		t.fresh = make([]request, 12)
+	}
+	r := &t.fresh[0]
+	t.fresh = t.fresh[1:]
+	r.t, r.peer, r.tag, r.buf = t, from, tag, b
+	t.postLocked(r)
+	t.mu.Unlock()
+	return r
+}
+
+// prepareSmall sets what is the same in all calls of sendSmall.
+func (t *Transport) prepareSmall() {
+	handle := uintptr(unsafe.Pointer(&t.handle))
+	t.small = call{fn: t.lib.fn.isend, arg: [7]uintptr{2: t.lib.byteType.value, 5: t.comm, 6: handle}, next: &t.sent}
+	t.sent = call{fn: t.lib.fn.test, arg: [7]uintptr{0: handle, 1: t.sent.donePtr(), 2: uintptr(unsafe.Pointer(&t.scratch[0]))}}
+}
+
+// sendingStill has a small message that MPI did not take at once looked after, or refused.
+func (t *Transport) sendingStill(to, tag int, head []byte) *request {
 	r := &request{t: t, send: true, peer: to, tag: tag, head: head}
-	if rc, name := t.sending.rc|t.sent.rc, "MPI_Isend"; rc != 0 {
-		if t.sending.rc == 0 {
+	if rc, name := t.small.rc|t.sent.rc, "MPI_Isend"; rc != 0 {
+		if t.small.rc == 0 {
 			name = "MPI_Test"
 		}
-		t.table.pop()
-		t.slots.put(head)
+		r.release()
 		r.complete(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, rc)))
 		return r
 	}
-	t.table.owner[t.table.n-1] = r
+	slot := t.table.push(t.lib, r, roleSend)
+	copy(unsafe.Slice(slot, t.lib.handleSize), unsafe.Slice((*byte)(unsafe.Pointer(&t.handle)), t.lib.handleSize))
 	r.parts = 1
 	r.complete(nil)
 	t.wakePoller()
@@ -114,7 +145,7 @@ func (t *Transport) sendAll(r *request) {
 	binary.NativeEndian.PutUint64(r.head[8:], uint64(tag))
 	copy(r.head[16:], r.buf[:smallBytes])
 	if t.start(r, roleSend, r.head, r.tag, t.comm) {
-		t.bodies(r, roleSend, r.buf, tag)
+		t.bodies(r, roleSendBody, r.buf, tag)
 	}
 }
 

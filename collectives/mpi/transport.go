@@ -32,20 +32,27 @@ type Transport struct {
 	yields    bool
 
 	waiters atomic.Int32 // goroutines driving progress
+	patient atomic.Int32 // goroutines asleep until the poller wakes them
 	posted  chan struct{}
 	stopped chan struct{}
 	idle    atomic.Bool // the poller sleeps until something is posted
 
 	mu        sync.Mutex // round every call of MPI
+	small     call       // MPI_Isend of a small message
+	sent      call       // MPI_Test of what small has begun
+	handle    uint64     // of what small has begun
 	sending   call       // MPI_Isend
-	sent      call       // MPI_Test of what sending has begun
 	receiving call       // MPI_Irecv
 	testing   call       // MPI_Testsome
+	one       call       // MPI_Test, where one message is under way
 	scratch   []byte     // a status nobody reads
+	got       int32      // output of MPI_Get_count
 	table     table
+	turns     int // of waiters at driving progress
 	ended     []ended
 	slots     slots
-	number    int // of the last message with a body
+	fresh     []request // to be handed out
+	number    int       // of the last message with a body
 	closed    bool
 	finalized bool
 }
@@ -144,6 +151,9 @@ func (t *Transport) Isend(to, tag int, b []byte) collectives.Request {
 
 // Irecv starts receiving len(b) bytes; see collectives.Transport.
 func (t *Transport) Irecv(from, tag int, b []byte) collectives.Request {
+	if len(b) <= smallBytes && from >= 0 && from < t.size && tag >= 0 && tag <= collectives.MaxTag {
+		return t.receiveSmall(from, tag, b)
+	}
 	return t.post(&request{t: t, peer: from, tag: tag, buf: b})
 }
 
@@ -165,11 +175,17 @@ func (t *Transport) post(r *request) *request {
 		r.pinned = true
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.postLocked(r)
+	t.mu.Unlock()
+	return r
+}
+
+// postLocked gives r to MPI. mu is held.
+func (t *Transport) postLocked(r *request) {
 	if t.closed {
 		r.release()
 		r.complete(collectives.ErrClosed)
-		return r
+		return
 	}
 	if r.device {
 		t.startDevice(r)
@@ -184,7 +200,6 @@ func (t *Transport) post(r *request) *request {
 		r.complete(r.first)
 	}
 	t.wakePoller()
-	return r
 }
 
 // wakePoller has what was posted looked after. mu is held.
@@ -206,8 +221,7 @@ func (t *Transport) start(r *request, role int, b []byte, tag int, comm uintptr)
 	slot := t.table.push(t.lib, r, role)
 	c.arg = [7]uintptr{uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), t.lib.byteType.value,
 		uintptr(r.peer), uintptr(tag), comm, uintptr(unsafe.Pointer(slot))}
-	c.next = nil
-	c.make()
+	t.run(c)
 	if c.rc != 0 {
 		t.table.pop()
 		r.fail(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, c.rc)))
