@@ -46,7 +46,7 @@ func Init(c Config) (collectives.Transport, error) {
 		return nil, fmt.Errorf("mpi: %s is already initialised by somebody else in this process", lib.path)
 	}
 	initDone = true
-	spared := c.oneHost(lib)
+	spared, both := c.oneHost(lib), c.bothWays(lib)
 	provided := int32(-1)
 	r, _, _ := purego.SyscallN(lib.fn.initThread, 0, 0, uintptr(lib.threads[2]), uintptr(unsafe.Pointer(&provided)))
 	changed := signals.restore()
@@ -85,6 +85,9 @@ func Init(c Config) (collectives.Transport, error) {
 	}
 	if spared != "" {
 		t.info["one_host"] = spared
+	}
+	if both != "" {
+		t.info["both_ways"] = both
 	}
 	if c.Launch.Launcher != "" {
 		t.info["launcher"] = c.Launch.Launcher
