@@ -91,6 +91,13 @@ func setUp(b *strings.Builder, s jobs.Slurm) {
 // step runs the ranks and waits for their end.
 func step(b *strings.Builder, spec *jobs.Spec, l Launch) {
 	note := ""
+	if l.Launcher == "srun" && strings.HasPrefix(l.MPI, "pmix") {
+		b.WriteString(`
+# Open MPI's start meets twice. Slurm does one as a tree and the other as a ring, if not told otherwise, and on a busy
+# cluster lets ranks leave the second while another is in the first, where their messages crash it.
+export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-tree}
+`)
+	}
 	if l.Launcher == "mpirun" {
 		note = "\n  # mpirun mixes what the ranks print, or begins such files anew at every start."
 	}
