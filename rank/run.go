@@ -60,7 +60,8 @@ type Report struct {
 	LossLast  float64
 	Seconds   float64 // of the steps of this run
 	Tokens    int     // a step
-	// StepSeconds, Makespans and Bubbles are by step, of this run, without the steps that calibrated.
+	// StepSeconds, Makespans and Bubbles are by step, of this run: without the steps that calibrated,
+	// or, in a run that ended before others came, without the first.
 	StepSeconds, Makespans, Bubbles []float64
 	// Predicted is the step simulated with the op times of the calibrating steps; nil where the run was too short.
 	Predicted *schedule.Timeline
@@ -174,12 +175,14 @@ func (r *runner) step(ctx context.Context, step int) error {
 		rep.LossFirst = res.Loss
 	}
 	rep.LossLast, rep.Steps, rep.Stopped = res.Loss, step, res.Stop && step < c.Spec.Train.Steps
-	if local > lastProfiled || c.Rehearsal != nil && local > 1 {
-		rep.StepSeconds = append(rep.StepSeconds, res.Seconds)
-		rep.Makespans = append(rep.Makespans, res.Makespan)
-		rep.Bubbles = append(rep.Bubbles, res.Bubble)
-		r.busy = append(r.busy, r.tr.span().busy)
+	if local == firstProfiled || local == lastProfiled+1 && c.Rehearsal == nil {
+		// The first step, and those that calibrated, count only where none came after them.
+		rep.StepSeconds, rep.Makespans, rep.Bubbles, r.busy = nil, nil, nil, nil
 	}
+	rep.StepSeconds = append(rep.StepSeconds, res.Seconds)
+	rep.Makespans = append(rep.Makespans, res.Makespan)
+	rep.Bubbles = append(rep.Bubbles, res.Bubble)
+	r.busy = append(r.busy, r.tr.span().busy)
 	if c.OnStep != nil {
 		info := StepInfo{StepResult: res, Tokens: rep.Tokens, TokensPerSecond: float64(rep.Tokens) / res.Seconds,
 			PredictedBubble: r.predicted, PeakBytes: r.tr.Measured().Arena}

@@ -84,6 +84,22 @@ func TestRunFolder(t *testing.T) {
 	}
 }
 
+// A run too short to predict its steps has measured them all the same.
+func TestShortRun(t *testing.T) {
+	job := writeJob(t, tinyJob)
+	for _, steps := range []string{"1", "3"} {
+		out := filepath.Join(t.TempDir(), "run")
+		mustRun(t, "--quiet", "--set", "train.steps="+steps, "--out", out, job)
+		s, err := record.ReadSummary(filepath.Join(out, record.SummaryName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !(s.StepSecondsMedian > 0 && s.TokensPerSecond > 0 && s.MakespanMeasuredSeconds > 0 && s.BubbleMeasured > 0) || !math.IsNaN(s.BubblePredicted) {
+			t.Errorf("%s steps: %+v", steps, s)
+		}
+	}
+}
+
 // The same binary and job give the same bits after 20 steps alone, under both
 // MPIs, and on 1, 2, 4 and 8 ranks.
 func TestSameLossesEverywhere(t *testing.T) {
