@@ -10,7 +10,7 @@ import (
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
-// Source is where op times come from: Units, a Device or a *Profile.
+// Source is where op times come from: Units, a Device, a *Profile or a Linked one.
 type Source interface {
 	// String says it in a line of the plan.
 	String() string
@@ -66,7 +66,7 @@ func newJob(spec *jobs.Spec, source Source, ops kernels.Ops) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := source.(*Profile); ok {
+	if p, ok := source.(interface{ Fits(*jobs.Spec) error }); ok { // measured on some model
 		if err := p.Fits(spec); err != nil {
 			return nil, err
 		}

@@ -6,22 +6,21 @@ and prints step times measured beside predicted as Markdown.
 
 The hosts are two nodes of the test cluster (scripts/cluster: namespaces joined by veth, no shared
 memory between them; the link's rate is tc's tbf). Needs root, Slurm and Open MPI
-(scripts/install-test-deps.sh). Predicted is computing as measured over the unlimited link plus
-bytes over rate: what a pipeline exchanges is activations and their gradients, both ways at once,
-and data parallelism the gradients of all weights.
+(scripts/install-test-deps.sh). Predicted is what `pipetrain plan` says of the op times that the same
+run took over the unlimited link (`pipetrain profile --run`) and a link of that rate.
 """
 import argparse
 import json
 import os
 import pathlib
 import platform
-import statistics
 import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = ROOT / "bin" / "pipetrain"
 DIM, LAYERS, SEQ, BATCH, MICRO = 256, 4, 64, 8, 4
+LATENCY = "50us"  # of a TCP message between namespaces, both ends woken
 
 JOB = f"""
 name = "slow-link"
@@ -57,7 +56,7 @@ def bits(rate):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--rates", default="100mbit,300mbit,1gbit")
-    p.add_argument("--steps", type=int, default=6)
+    p.add_argument("--steps", type=int, default=16)
     a = p.parse_args()
     env = dict(os.environ, PIPETRAIN_CLUSTER=os.environ.get("PIPETRAIN_CLUSTER", "1"), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
@@ -80,8 +79,12 @@ def main():
                             "--set", f"train.steps={a.steps}", "--set", f"parallel.stages={stages}", "--set", f"parallel.replicas={replicas}",
                             "--set", f"schedule.microbatches={MICRO // replicas}", str(tmp / "job.toml"), timeout=240)
                     s = results[rate, name] = json.loads((out / "summary.json").read_text())
-                    steps = [json.loads(line)["step_seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()]
-                    s["step"] = statistics.median(steps[1:])  # the first one warms up
+                    if rate == "max":
+                        subprocess.run([str(BINARY), "profile", "--run", str(out), "-o", str(tmp / f"{stages}.json")], check=True, capture_output=True)
+                        continue
+                    plan = subprocess.run([str(BINARY), "plan", "--json", "--profile", str(tmp / f"{stages}.json"), "--link-gbps", str(bits(rate) / 8e9), "--link-latency", LATENCY,
+                                           "--node-ranks", "1", str(out / "job.toml")], check=True, capture_output=True, text=True)
+                    s["predicted"] = json.loads(plan.stdout)["step_time"]
         finally:
             cluster("down")
     parameters = results["max", "pipeline of 2 stages"]["parameters"]
@@ -98,8 +101,8 @@ def main():
     for (rate, name), s in results.items():
         predicted = "–"
         if rate != "max":
-            predicted = f"{1e3 * (results['max', name]['step'] + 8 * bytes_of[name] / bits(rate)):.0f}"
-        print(f"| {'not limited' if rate == 'max' else rate} | {name} | {bytes_of[name] / 1e6:.1f} | {1e3 * s['step']:.0f} | {predicted} |")
+            predicted = f"{1e3 * s['predicted']:.0f}"
+        print(f"| {'not limited' if rate == 'max' else rate} | {name} | {bytes_of[name] / 1e6:.1f} | {1e3 * s['step_seconds_median']:.0f} | {predicted} |")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func costSource(c *cli.Command, spec *jobs.Spec) (plan.Source, error) {
 		}
 		return plan.ParseUnits(c.String("cost"))
 	}
-	for _, name := range []string{"tflops", "gbps", "link-gbps", "link-latency", "node-ranks", "inter-gbps", "inter-latency"} {
+	for _, name := range []string{"tflops", "gbps"} {
 		if c.IsSet(name) && c.IsSet("profile") {
 			return nil, fmt.Errorf("--%s describes an assumed device, --profile has measured times: give one of them", name)
 		}
@@ -106,12 +107,30 @@ func costSource(c *cli.Command, spec *jobs.Spec) (plan.Source, error) {
 			spec.Schedule.Profile = "" // the flag says otherwise
 		}
 	}
-	if c.IsSet("profile") {
-		return plan.ReadProfile(c.String("profile"))
+	assumed, err := assumedDevice(c, spec)
+	if err != nil {
+		return nil, err
 	}
-	if spec.Schedule.Profile != "" {
-		return plan.ReadProfile(spec.Schedule.Profile)
+	path := cmp.Or(c.String("profile"), spec.Schedule.Profile)
+	if path == "" {
+		return assumed, nil
 	}
+	within, between := c.IsSet("link-gbps") || c.IsSet("link-latency"), c.IsSet("inter-gbps") || c.IsSet("inter-latency")
+	if between && assumed.NodeRanks == 0 {
+		return nil, errors.New("--inter-gbps and --inter-latency are of links between nodes: say with --node-ranks how many ranks a node has")
+	}
+	p, err := plan.ReadProfile(path)
+	if err != nil {
+		return nil, err
+	}
+	if within || between {
+		return plan.Linked{Profile: p, Links: assumed, Within: within}, nil
+	}
+	return p, nil
+}
+
+// assumedDevice returns the device and links that the flags describe, or the defaults.
+func assumedDevice(c *cli.Command, spec *jobs.Spec) (plan.Device, error) {
 	d := plan.DefaultDevice()
 	d.NodeRanks = spec.Slurm.GPUsPerNode
 	for _, f := range []struct {
@@ -126,20 +145,20 @@ func costSource(c *cli.Command, spec *jobs.Spec) (plan.Source, error) {
 		}
 		x := c.Float(f.name)
 		if !(x > 0) || x > 1e12 || math.IsInf(x, 0) {
-			return nil, fmt.Errorf("--%s: want a rate above 0, not %v", f.name, x)
+			return plan.Device{}, fmt.Errorf("--%s: want a rate above 0, not %v", f.name, x)
 		}
 		*f.to = x * f.unit
 	}
 	for name, to := range map[string]*time.Duration{"link-latency": &d.LinkLatency, "inter-latency": &d.InterLatency} {
 		if c.IsSet(name) {
 			if *to = c.Duration(name); *to < 0 {
-				return nil, fmt.Errorf("--%s: want a time from 0, not %v", name, *to)
+				return plan.Device{}, fmt.Errorf("--%s: want a time from 0, not %v", name, *to)
 			}
 		}
 	}
 	if c.IsSet("node-ranks") {
 		if d.NodeRanks = c.Int("node-ranks"); d.NodeRanks < 0 {
-			return nil, fmt.Errorf("--node-ranks: want 0 or more, not %d", d.NodeRanks)
+			return plan.Device{}, fmt.Errorf("--node-ranks: want 0 or more, not %d", d.NodeRanks)
 		}
 	}
 	return d, nil

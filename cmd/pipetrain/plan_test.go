@@ -137,6 +137,7 @@ func TestPlanUsage(t *testing.T) {
 		{"plan " + job + " --profile /no/such", "no such file"},
 		{"plan " + job + " --profile " + noProfile, "no profile of pipetrain"},
 		{"plan " + job + " --profile x --tflops 1", "give one of them"},
+		{"plan " + job + " --profile x --inter-gbps 1", "say with --node-ranks"},
 		{"plan " + job + " --profile x --cost F=1", "give one of them"},
 		{"plan " + job + " --set schedule.kind=auto --set schedule.memory_limit=1kB", "no schedule fits"},
 		{"plan " + job + " --what", "not defined"},
