@@ -13,7 +13,7 @@ import (
 var _ collectives.DeviceMemory = (*Transport)(nil)
 
 // Memory of a device has no head, since the processor cannot read its first bytes:
-// it travels whole on the second communicator, under tags that no body has.
+// it travels whole, as a body does, under tags that no body has.
 const (
 	deviceTag = 1 << 23
 	bodyTags  = deviceTag - 1
@@ -64,11 +64,11 @@ func (t *Transport) startDevice(r *request) {
 		role = roleSendBody
 	}
 	if len(r.buf) == 0 {
-		t.start(r, role, nil, deviceTag|r.tag, t.bodyComm)
+		t.start(r, role, nil, t.bodyTag|deviceTag|r.tag, t.bodyComm)
 		return
 	}
 	for from := 0; from < len(r.buf); from += t.limit {
-		if !t.start(r, role, r.buf[from:min(from+t.limit, len(r.buf))], deviceTag|r.tag, t.bodyComm) {
+		if !t.start(r, role, r.buf[from:min(from+t.limit, len(r.buf))], t.bodyTag|deviceTag|r.tag, t.bodyComm) {
 			return
 		}
 	}

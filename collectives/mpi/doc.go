@@ -35,6 +35,8 @@ type Config struct {
 	FinalizeLimit time.Duration
 	// Devices says that messages may be memory of GPUs.
 	Devices bool
+	// FewTags has a second communicator made, as for a library without tags above collectives.MaxTag; for tests.
+	FewTags bool
 	// MaxMessage is the largest piece given to one MPI call, in bytes; longer
 	// messages are cut. 0: 2³¹−1, the largest count of an int. Tests lower it.
 	MaxMessage int

@@ -108,7 +108,7 @@ func (t *Transport) describe() error {
 	}
 	// Nobody else in this process uses MPI, so the world's communicator is ours alone. Making
 	// one takes a collective, in which MPI spins: where ranks share cores that is tens of
-	// milliseconds of the start, so there is one, and none for what the launcher said.
+	// milliseconds of the start, so none is made where tags suffice, nor for what the launcher said.
 	t.comm = l.commWorld.value
 	var err error
 	if t.rank, t.size, err = t.rankSize(t.comm); err != nil {
@@ -116,13 +116,6 @@ func (t *Transport) describe() error {
 	}
 	if known := t.cfg.Launch; known.Size != t.size && known.Size > 0 {
 		return nil // no world to go on with, see singleton
-	}
-	t.bodyComm, err = t.newComm("MPI_Comm_dup", func(out *uint64) uintptr {
-		r, _, _ := purego.SyscallN(l.fn.commDup, l.commWorld.value, uintptr(unsafe.Pointer(out)))
-		return r
-	})
-	if err != nil {
-		return fail(err)
 	}
 	if err := t.place(); err != nil {
 		return fail(err)
@@ -139,7 +132,25 @@ func (t *Transport) describe() error {
 	if t.tagUB < collectives.MaxTag {
 		return fmt.Errorf("mpi: %s (%s) allows tags up to %d, %d are needed: use another MPI, or another of its network layers", l.path, l.version, t.tagUB, collectives.MaxTag)
 	}
+	if err := t.apart(); err != nil {
+		return fail(err)
+	}
 	return nil
+}
+
+// apart keeps the rest of long messages apart from heads: by tags that no caller has, or, in a
+// library without room for those, on a communicator of its own.
+func (t *Transport) apart() (err error) {
+	t.bodyComm, t.bodyTag = t.comm, collectives.MaxTag+1
+	if t.tagUB >= 2*collectives.MaxTag+1 && !t.cfg.FewTags {
+		return nil
+	}
+	t.bodyTag = 0
+	t.bodyComm, err = t.newComm("MPI_Comm_dup", func(out *uint64) uintptr {
+		r, _, _ := purego.SyscallN(t.lib.fn.commDup, t.comm, uintptr(unsafe.Pointer(out)))
+		return r
+	})
+	return err
 }
 
 // place finds this rank's place on its node, by MPI where the launcher did not say.

@@ -17,6 +17,7 @@ type library struct {
 	path    string
 	dl      uintptr // of dlopen
 	version string  // first line of MPI_Get_library_version
+	about   string  // all of it
 	fn      functions
 }
 
@@ -131,7 +132,7 @@ func recognise(path string, h uintptr) (*library, error) {
 	if strings.Contains(text, "HPE MPT") || strings.Contains(text, "SGI MPT") {
 		return nil, errMPT
 	}
-	l.version = firstLine(text)
+	l.version, l.about = firstLine(text), text
 	return l, nil
 }
 

@@ -12,8 +12,8 @@ import (
 // How a message travels. Up to smallBytes it is one MPI message, behind its length:
 // MPI would tell that too, for the price of another call. A longer one
 // starts with a head of headBytes (its length, its number, its first
-// smallBytes), and the rest follows on a second communicator under the
-// message's number as tag, in pieces of at most 2³¹−1 bytes.
+// smallBytes), and the rest follows under the message's number as tag, above the tags of
+// callers, in pieces of at most 2³¹−1 bytes.
 //
 // Every receive is posted with room for a head, so that no message is ever
 // longer than the receive it meets: Open MPI 4.1 writes past the end of a
@@ -153,7 +153,7 @@ func (t *Transport) sendAll(r *request) {
 func (t *Transport) bodies(r *request, role int, b []byte, tag int) {
 	for at := smallBytes; at < len(b); {
 		end := min(at+t.limit, len(b))
-		if !t.start(r, role, b[at:end], tag, t.bodyComm) {
+		if !t.start(r, role, b[at:end], t.bodyTag|tag, t.bodyComm) {
 			return
 		}
 		at = end

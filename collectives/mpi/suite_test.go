@@ -44,7 +44,7 @@ func rank(mode string) error {
 		cfg.Poll = -1
 	}
 	if mode == "cut" {
-		cfg.MaxMessage = 10_000
+		cfg.MaxMessage, cfg.FewTags = 10_000, true
 	}
 	began := time.Now()
 	tr, err := mpi.Init(cfg)
@@ -165,5 +165,33 @@ func TestInfo(t *testing.T) {
 			}
 		}
 		t.Logf("%s", out)
+	}
+}
+
+// TestOneHost: a world on one host chooses what spares it the search for networks, says so, and leaves
+// alone what the user chose.
+func TestOneHost(t *testing.T) {
+	type choice struct{ user, set, unset string }
+	for _, l := range launchers(t) {
+		for _, c := range map[string][]choice{
+			"openmpi": {{"", "OMPI_MCA_pml=ob1 HWLOC_PLUGINS_PATH=/nonexistent", ""}, {"OMPI_MCA_btl=self,vader", "HWLOC_PLUGINS_PATH", "OMPI_MCA_pml"}},
+			"mpich": {{"", "UCX_TLS=sm,self MPIR_CVAR_NOLOCAL=1 HWLOC_PLUGINS_PATH=/nonexistent", ""},
+				{"UCX_TLS=posix,self", "MPIR_CVAR_NOLOCAL", "UCX_TLS"}, {"MPIR_CVAR_NO_LOCAL=0", "UCX_TLS", "MPIR_CVAR_NOLOCAL"},
+				{"HWLOC_COMPONENTS=linux,stop", "MPIR_CVAR_NOLOCAL", "HWLOC_PLUGINS_PATH"}},
+		}[l.name] {
+			var env []string
+			if c.user != "" {
+				env = append(env, c.user)
+			}
+			p := l.start(t, 2, "info", env...)
+			transporttest.Check(t, []*transporttest.Process{p})
+			out := p.Output.String()
+			if l.name == "mpich" && !strings.Contains(out, "one_host") {
+				t.Skip("this MPICH is not built over UCX") // nothing is known about others
+			}
+			if !strings.Contains(out, c.set) || (c.unset != "" && strings.Contains(out, c.unset+"=")) {
+				t.Errorf("%s with %q: want %q set, %q not, in\n%s", l.name, c.user, c.set, c.unset, out)
+			}
+		}
 	}
 }

@@ -20,7 +20,8 @@ type Transport struct {
 	cfg       Config
 	info      map[string]string
 	comm      uintptr // small messages and heads: the world's own
-	bodyComm  uintptr // the rest of longer ones
+	bodyComm  uintptr // the rest of longer ones,
+	bodyTag   int     // under tags from here on
 	rank      int
 	size      int
 	localRank int
@@ -273,7 +274,7 @@ func (t *Transport) finalize() error {
 		return nil
 	}
 	t.finalized = true
-	if t.bodyComm != 0 {
+	if t.bodyComm != 0 && t.bodyComm != t.comm {
 		slot := uint64(t.bodyComm)
 		purego.SyscallN(t.lib.fn.commFree, uintptr(unsafe.Pointer(&slot)))
 	}
