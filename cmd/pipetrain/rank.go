@@ -317,6 +317,10 @@ func (p *process) endForeign(err error) error {
 		}
 	}
 	if p.transport != nil {
+		if !first {
+			// The rank whose record it is has the word, and ends the world when it has spoken.
+			time.Sleep(300 * time.Millisecond)
+		}
 		p.transport.Abort(int(code))
 	}
 	return &reported{err}

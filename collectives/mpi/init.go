@@ -256,6 +256,10 @@ func (t *Transport) Abort(code int) {
 	for end := time.Now().Add(100 * time.Millisecond); !t.mu.TryLock() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
+	if t.lib.name == mpich().name {
+		// Hydra ends at that word, and what this rank has just written is lost unless it has been read.
+		time.Sleep(50 * time.Millisecond)
+	}
 	if !t.finalized {
 		purego.SyscallN(t.lib.fn.abort, t.lib.commWorld.value, uintptr(code))
 	}
