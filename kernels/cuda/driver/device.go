@@ -20,6 +20,7 @@ const (
 	ComputeMode                 Attribute = 20
 	CapabilityMajor             Attribute = 75
 	CapabilityMinor             Attribute = 76
+	MemoryPools                 Attribute = 115
 	ComputeModeDefault                    = 0
 	ComputeModeProhibited                 = 2
 	ComputeModeExclusiveProcess           = 3

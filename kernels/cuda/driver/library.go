@@ -43,6 +43,8 @@ type functions struct {
 	deviceCanAccessPeer, ipcGetMemHandle, ipcOpenMemHandle, ipcCloseMemHandle          uintptr
 	streamBeginCapture, streamEndCapture, graphInstantiate, graphLaunch                uintptr
 	graphExecDestroy, graphDestroy                                                     uintptr
+	memPoolCreate, memPoolDestroy, memPoolSetAttribute, memPoolGetAttribute            uintptr
+	memPoolTrimTo, memAllocFromPoolAsync, memFreeAsync                                 uintptr
 }
 
 func (f *functions) table() map[string]*uintptr {
@@ -71,6 +73,10 @@ func (f *functions) table() map[string]*uintptr {
 		"cuStreamBeginCapture_v2": &f.streamBeginCapture, "cuStreamEndCapture": &f.streamEndCapture,
 		"cuGraphInstantiateWithFlags": &f.graphInstantiate, "cuGraphLaunch": &f.graphLaunch,
 		"cuGraphExecDestroy": &f.graphExecDestroy, "cuGraphDestroy": &f.graphDestroy,
+		"cuMemPoolCreate": &f.memPoolCreate, "cuMemPoolDestroy": &f.memPoolDestroy,
+		"cuMemPoolSetAttribute": &f.memPoolSetAttribute, "cuMemPoolGetAttribute": &f.memPoolGetAttribute,
+		"cuMemPoolTrimTo": &f.memPoolTrimTo, "cuMemAllocFromPoolAsync": &f.memAllocFromPoolAsync,
+		"cuMemFreeAsync": &f.memFreeAsync,
 	}
 }
 

@@ -9,9 +9,11 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,6 +42,7 @@ enum Result {
   kIllegalAddress = 700,
   kOutOfResources = 701,
   kLaunchFailed = 719,
+  kNotSupported = 801,
   kSystemMismatch = 803,
   kCaptureUnsupported = 900,
   kCaptureInvalidated = 901,
@@ -57,6 +60,7 @@ struct Settings {
   bool mismatch;      // _MISMATCH: the kernel's module is of another version
   bool busy;          // _BUSY: the card is in exclusive use by another process
   bool peers;         // _PEERS=0: cards do not reach each other
+  bool pools;         // _POOLS=0: no memory pools
   int delay;          // _DELAY: the longest random delay of a stream's operation, in µs, 150
   std::vector<int> visible;  // CUDA_VISIBLE_DEVICES
 };
@@ -65,12 +69,18 @@ const Settings& settings();
 // fail makes r the error of all later calls, as an error of a kernel is on a card.
 int fail(int r, const std::string& why);
 int sticky();
+// refuse makes why part of the text of r, which the call returns.
+int refuse(int r, const std::string& why);
 // ready says why a call cannot be: no cuInit, no current context, an earlier error.
 int ready();
+
+// Order is how far a stream is behind the work of each: by the number of its stream, the place in it.
+typedef std::map<unsigned long, uint64_t> Order;
 
 // Graph is captured work.
 struct Op {
   std::function<int()> run;
+  std::vector<uintptr_t> given;  // addresses of device memory that it is given
 };
 struct Graph {
   std::vector<Op> ops;
@@ -85,6 +95,8 @@ struct Stream {
   bool spoilt = false;  // the capture
   std::mt19937_64 random;
   std::thread worker;
+  unsigned long number;
+  Order order;  // libcuda_pool.cc's
 
   explicit Stream(unsigned long seed);
   ~Stream();
@@ -94,9 +106,24 @@ struct Stream {
 
 // stream_of returns the stream of a handle, or a null pointer.
 Stream* stream_of(void* handle);
-// submit puts work into a stream, or into its capture.
-int submit(void* stream, std::function<int()> run);
+// submit puts work that is given addresses of device memory into a stream, or into its capture.
+int submit(void* stream, std::function<int()> run, std::vector<uintptr_t> given = {});
+bool capturing(Stream*);
 void drain_all();
+
+// What streams are behind, and what the memory of pools is behind (libcuda_pool.cc).
+int order(Stream*, const std::vector<uintptr_t>& given);
+Order order_of(Stream*);
+void order_after(Stream*, const Order&);
+void host_waited(const Order&);
+void drop_pools();
+// The card's memory, for pools (libcuda_memory.cc). A hidden piece is refused by calls and still mapped.
+bool take_memory(uint64_t size);
+void give_back_memory(uint64_t size);
+uintptr_t map_piece(size_t size);
+void hide_piece(uintptr_t);
+void unmap_piece(uintptr_t);
+bool is_hidden(uintptr_t);
 
 // Whether [p, p + size) lies in one allocation of the device, or in page-locked memory.
 bool on_device(uintptr_t p, size_t size);

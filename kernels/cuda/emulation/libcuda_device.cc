@@ -23,6 +23,7 @@ static Settings read_settings() {
   s.mismatch = number("MISMATCH", 0) != 0;
   s.busy = number("BUSY", 0) != 0;
   s.peers = number("PEERS", 1) != 0;
+  s.pools = number("POOLS", 1) != 0;
   s.delay = (int)number("DELAY", 150);
   const char* v = getenv("CUDA_VISIBLE_DEVICES");
   if (!v) {
@@ -66,6 +67,14 @@ int fail(int r, const std::string& why) {
 
 int sticky() { return error; }
 
+static thread_local int refused;
+static thread_local std::string refusal;
+
+int refuse(int r, const std::string& why) {
+  refusal = why;
+  return refused = r;
+}
+
 int ready() {
   if (!initialised) return kNotInitialized;
   if (current < 0 || retained[current] == 0) return kInvalidContext;
@@ -95,6 +104,7 @@ static const Name names[] = {
     {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {kOutOfResources, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
     {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {kSystemMismatch, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
     {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
     {kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
@@ -119,6 +129,7 @@ CUDA_API int cuGetErrorString(int code, const char** text) {
     std::lock_guard<std::mutex> hold(words_lock);
     whole = n.text;
     if (code == error && !reason.empty()) whole += " (" + reason + ")";
+    if (code == refused) whole += " (" + refusal + ")", refused = 0;
     return *text = whole.c_str(), kSuccess;
   }
   return *text = nullptr, kInvalidValue;
@@ -169,7 +180,7 @@ CUDA_API int cuDeviceGetAttribute(int* v, int attribute, int device) {
   if (!known(device)) return kInvalidDevice;
   const int values[][2] = {{1, 1024}, {8, 49152}, {10, 32}, {13, 1000000}, {16, 4}, {20, settings().busy ? 3 : 0}, {33, 1},
                            {34, settings().visible[device]}, {36, 1000000}, {37, 64}, {38, 1 << 20}, {41, 1}, {50, 0},
-                           {75, settings().major}, {76, settings().minor}, {97, 166912}};
+                           {75, settings().major}, {76, settings().minor}, {97, 166912}, {115, settings().pools}};
   for (auto& one : values) {
     if (one[0] == attribute) return *v = one[1], kSuccess;
   }
@@ -200,6 +211,7 @@ CUDA_API int cuDevicePrimaryCtxRelease_v2(int device) {
     if (--retained[device] > 0) return kSuccess;
   }
   drain_all();
+  drop_pools();
   free_everything();
   error = 0;  // the error was the context's
   return kSuccess;

@@ -23,10 +23,11 @@ struct Block {
   int fd;          // -1: imported, or of the host
   bool imported;
   unsigned long id;
+  bool of_pool;
 };
 
 static std::mutex blocks_lock;
-static std::map<uintptr_t, Block> device, host;
+static std::map<uintptr_t, Block> device, host, hidden;
 static int64_t used;
 static unsigned long next_id = 1;
 
@@ -64,13 +65,63 @@ static void drop(Block& b) {
   if (b.fd >= 0) close(b.fd);
 }
 
+// The memory of an allocation, which other processes may open; 0: there is none.
+static uintptr_t map_device(size_t size, bool of_pool) {
+  Block b = {size, nullptr, 0, memfd_create("emulated device memory", MFD_CLOEXEC), false, next_id++, of_pool};
+  char* base = nullptr;
+  if (b.fd >= 0 && ftruncate(b.fd, (off_t)((size + 4095) / 4096 * 4096)) == 0) base = map_between(b.fd, size, &b.map, &b.mapped);
+  if (!base) {
+    if (b.fd >= 0) close(b.fd);
+    return 0;
+  }
+  device[(uintptr_t)base] = b;
+  return (uintptr_t)base;
+}
+
+bool take_memory(uint64_t size) {
+  std::lock_guard<std::mutex> hold(blocks_lock);
+  if ((int64_t)size > settings().memory - settings().taken - used) return false;
+  used += (int64_t)size;
+  return true;
+}
+
+void give_back_memory(uint64_t size) {
+  std::lock_guard<std::mutex> hold(blocks_lock);
+  used -= (int64_t)size;
+}
+
+uintptr_t map_piece(size_t size) {
+  std::lock_guard<std::mutex> hold(blocks_lock);
+  return map_device(size, true);
+}
+
+void hide_piece(uintptr_t p) {
+  std::lock_guard<std::mutex> hold(blocks_lock);
+  hidden[p] = device[p];
+  device.erase(p);
+}
+
+void unmap_piece(uintptr_t p) {
+  emu_free_range((void*)p);
+  std::lock_guard<std::mutex> hold(blocks_lock);
+  drop(hidden[p]);
+  hidden.erase(p);
+}
+
+bool is_hidden(uintptr_t p) {
+  std::lock_guard<std::mutex> hold(blocks_lock);
+  return inside(hidden, p, 0);
+}
+
 void free_everything() {
   std::lock_guard<std::mutex> hold(blocks_lock);
-  for (auto& b : device) {
-    if (!b.second.imported) emu_free_range((void*)b.first);
-    drop(b.second);
+  for (auto* all : {&device, &hidden}) {
+    for (auto& b : *all) {
+      if (!b.second.imported) emu_free_range((void*)b.first);
+      drop(b.second);
+    }
+    all->clear();
   }
-  device.clear();
   used = 0;
 }
 
@@ -91,17 +142,10 @@ CUDA_API int cuMemAlloc_v2(uintptr_t* p, size_t size) {
   if (size == 0) return kInvalidValue;
   std::lock_guard<std::mutex> hold(blocks_lock);
   if ((int64_t)size > settings().memory - settings().taken - used) return kOutOfMemory;
-  Block b = {size, nullptr, 0, memfd_create("emulated device memory", MFD_CLOEXEC), false, next_id++};
-  char* base = nullptr;
-  if (b.fd >= 0 && ftruncate(b.fd, (off_t)((size + 4095) / 4096 * 4096)) == 0) base = map_between(b.fd, size, &b.map, &b.mapped);
-  if (!base) {
-    if (b.fd >= 0) close(b.fd);
-    return kOutOfMemory;
-  }
-  device[(uintptr_t)base] = b;
+  if (!(*p = map_device(size, false))) return kOutOfMemory;
   used += (int64_t)size;
-  emu_alloc_range(base, size);
-  return *p = (uintptr_t)base, kSuccess;
+  emu_alloc_range((void*)*p, size);
+  return kSuccess;
 }
 
 // Waits for all work, as the driver does.
@@ -110,7 +154,7 @@ CUDA_API int cuMemFree_v2(uintptr_t p) {
   drain_all();
   std::lock_guard<std::mutex> hold(blocks_lock);
   auto it = device.find(p);
-  if (it == device.end() || it->second.imported) return kInvalidValue;
+  if (it == device.end() || it->second.imported || it->second.of_pool) return kInvalidValue;
   emu_free_range((void*)p);
   used -= (int64_t)it->second.size;
   drop(it->second);
@@ -121,7 +165,7 @@ CUDA_API int cuMemFree_v2(uintptr_t p) {
 CUDA_API int cuMemHostAlloc(void** p, size_t size, unsigned flags) {
   if (int r = ready()) return r;
   if (size == 0 || flags > 7) return kInvalidValue;
-  Block b = {size, nullptr, 0, -1, false, 0};
+  Block b = {size, nullptr, 0, -1, false, 0, false};
   char* base = map_between(-1, size, &b.map, &b.mapped);
   if (!base) return kOutOfMemory;
   std::lock_guard<std::mutex> hold(blocks_lock);
@@ -142,23 +186,23 @@ CUDA_API int cuMemFreeHost(void* p) {
 
 CUDA_API int cuMemcpyHtoDAsync_v2(uintptr_t to, const void* from, size_t size, void* stream) {
   if (!on_device(to, size) || !locked(from, size)) return kInvalidValue;
-  return submit(stream, [=] { return memcpy((void*)to, from, size), kSuccess; });
+  return submit(stream, [=] { return memcpy((void*)to, from, size), kSuccess; }, {to});
 }
 
 CUDA_API int cuMemcpyDtoHAsync_v2(void* to, uintptr_t from, size_t size, void* stream) {
   if (!on_device(from, size) || !locked(to, size)) return kInvalidValue;
-  return submit(stream, [=] { return memcpy(to, (void*)from, size), kSuccess; });
+  return submit(stream, [=] { return memcpy(to, (void*)from, size), kSuccess; }, {from});
 }
 
 CUDA_API int cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t size, void* stream) {
   if (!on_device(from, size) || !on_device(to, size)) return kInvalidValue;
   if (size > 0 && to < from + size && from < to + size) return kInvalidValue;
-  return submit(stream, [=] { return memcpy((void*)to, (void*)from, size), kSuccess; });
+  return submit(stream, [=] { return memcpy((void*)to, (void*)from, size), kSuccess; }, {to, from});
 }
 
 CUDA_API int cuMemsetD8Async(uintptr_t to, unsigned char v, size_t size, void* stream) {
   if (!on_device(to, size)) return kInvalidValue;
-  return submit(stream, [=] { return memset((void*)to, v, size), kSuccess; });
+  return submit(stream, [=] { return memset((void*)to, v, size), kSuccess; }, {to});
 }
 
 // Memory of other processes.
@@ -177,7 +221,7 @@ CUDA_API int cuIpcGetMemHandle(Handle* h, uintptr_t p) {
   if (int r = ready()) return r;
   std::lock_guard<std::mutex> hold(blocks_lock);
   auto it = device.find(p);
-  if (it == device.end() || it->second.imported) return kInvalidValue;
+  if (it == device.end() || it->second.imported || it->second.of_pool) return kInvalidValue;
   memset(h, 0, sizeof *h);
   memcpy(h->magic, kMagic, 8);
   h->pid = getpid();
@@ -195,7 +239,7 @@ CUDA_API int cuIpcOpenMemHandle_v2(uintptr_t* p, Handle h, unsigned flags) {
   if (h.gpu != settings().visible[(size_t)current_device()] && !settings().peers) return kPeerUnsupported;
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", h.pid, h.fd);
-  Block b = {h.size, nullptr, 0, open(path, O_RDWR | O_CLOEXEC), true, 0};
+  Block b = {h.size, nullptr, 0, open(path, O_RDWR | O_CLOEXEC), true, 0, false};
   if (b.fd < 0) return kInvalidValue;
   struct stat st;
   char* base = nullptr;

@@ -171,6 +171,10 @@ CUDA_API int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz,
     memcpy(&(*values)[(size_t)i], args[i], f->kernel->sizes[i]);
   }
   const emu_kernel* k = f->kernel;
+  std::vector<uintptr_t> given;
+  for (int i = 0; i < k->params; i++) {
+    if (k->sizes[i] == 8) given.push_back((*values)[(size_t)i]);
+  }
   return submit(stream, [=]() -> int {
     std::vector<void*> pointers;
     for (uint64_t& v : *values) pointers.push_back(&v);
@@ -178,5 +182,5 @@ CUDA_API int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz,
     char words[500] = "";
     if (emu_launch(k, grid, block, shared, pointers.data(), words, sizeof words) != 0) return fail(kIllegalAddress, words);
     return kSuccess;
-  });
+  }, given);
 }

@@ -3,8 +3,6 @@
 #include <string.h>
 
 #include <chrono>
-#include <map>
-#include <set>
 
 #include "libcuda.h"
 
@@ -12,8 +10,9 @@ namespace cuda {
 
 static std::mutex handles_lock;
 static std::set<void*> streams;
+static std::atomic<unsigned long> numbers;
 
-Stream::Stream(unsigned long seed) : random(seed) { worker = std::thread(&Stream::run, this); }
+Stream::Stream(unsigned long seed) : random(seed), number(++numbers) { worker = std::thread(&Stream::run, this); }
 
 Stream::~Stream() {
   drain();
@@ -56,7 +55,12 @@ Stream* stream_of(void* handle) {
   return streams.count(handle) ? (Stream*)handle : nullptr;
 }
 
-int submit(void* handle, std::function<int()> run) {
+bool capturing(Stream* s) {
+  std::lock_guard<std::mutex> hold(s->lock);
+  return s->capture != nullptr;
+}
+
+int submit(void* handle, std::function<int()> run, std::vector<uintptr_t> given) {
   if (int r = ready()) return r;
   Stream* s = stream_of(handle);
   if (!s) return kInvalidHandle;
@@ -64,10 +68,11 @@ int submit(void* handle, std::function<int()> run) {
     std::lock_guard<std::mutex> hold(s->lock);
     if (s->spoilt) return kCaptureInvalidated;
     if (s->capture) {
-      s->capture->ops.push_back({std::move(run)});
+      s->capture->ops.push_back({std::move(run), std::move(given)});
       return kSuccess;
     }
-    s->todo.push_back({std::move(run)});
+    if (int r = order(s, given)) return r;
+    s->todo.push_back({std::move(run), {}});
     s->busy = true;
   }
   s->changed.notify_all();
@@ -80,7 +85,11 @@ void drain_all() {
     std::lock_guard<std::mutex> hold(handles_lock);
     all = streams;
   }
-  for (void* s : all) ((Stream*)s)->drain();
+  for (void* s : all) {
+    Order seen = order_of((Stream*)s);
+    ((Stream*)s)->drain();
+    host_waited(seen);
+  }
 }
 
 // Instant is one recording of an event.
@@ -88,6 +97,7 @@ struct Instant {
   std::mutex lock;
   std::condition_variable changed;
   bool passed = false;
+  Order order;  // of its stream, when it was recorded
   std::chrono::steady_clock::time_point at;
 
   void pass() {
@@ -135,7 +145,9 @@ CUDA_API int cuStreamDestroy_v2(void* handle) {
     std::lock_guard<std::mutex> hold(handles_lock);
     if (!streams.erase(handle)) return kInvalidHandle;
   }
+  Order seen = order_of((Stream*)handle);
   delete (Stream*)handle;
+  host_waited(seen);
   return kSuccess;
 }
 
@@ -152,7 +164,9 @@ CUDA_API int cuStreamSynchronize(void* handle) {
   Stream* s = stream_of(handle);
   if (!s) return kInvalidHandle;
   if (int r = waitable(s)) return r;
+  Order seen = order_of(s);
   s->drain();
+  host_waited(seen);
   return sticky();
 }
 
@@ -169,6 +183,7 @@ CUDA_API int cuStreamWaitEvent(void* stream, void* handle, unsigned flags) {
   at = nullptr;
 #endif
   if (!at) return ready();
+  if (Stream* s = stream_of(stream)) order_after(s, at->order);
   return submit(stream, [at] {
     at->wait();
     return kSuccess;
@@ -198,6 +213,7 @@ CUDA_API int cuEventRecord(void* handle, void* stream) {
     return kSuccess;
   });
   if (r) return r;
+  if (Stream* s = stream_of(stream)) at->order = order_of(s);
   std::lock_guard<std::mutex> hold(handles_lock);
   Event* e = event_of(handle);
   if (!e) return kInvalidHandle;
@@ -217,7 +233,10 @@ CUDA_API int cuEventSynchronize(void* handle) {
   Event* e;
   std::shared_ptr<Instant> at;
   if (int r = look(handle, &e, &at)) return r;
-  if (at) at->wait();
+  if (at) {
+    at->wait();
+    host_waited(at->order);
+  }
   return sticky();
 }
 
@@ -299,7 +318,7 @@ CUDA_API int cuGraphLaunch(void* exec, void* stream) {
     ops = ((Graph*)exec)->ops;
   }
   for (Op& op : ops) {
-    if (int r = submit(stream, op.run)) return r;
+    if (int r = submit(stream, op.run, op.given)) return r;
   }
   return kSuccess;
 }
