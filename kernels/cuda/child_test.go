@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if task == "" {
 		os.Exit(m.Run())
 	}
-	if err := map[string]func(string) error{"open": childOpen, "share": childShare, "multiply": childMultiply}[task](rest); err != nil {
+	if err := map[string]func(string) error{"open": childOpen, "share": childShare, "multiply": childMultiply, "scatter": childScatter, "counted": childCounted}[task](rest); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}

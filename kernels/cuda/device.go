@@ -52,6 +52,7 @@ type Device struct {
 	faults                  faults
 	rotary                  map[rotaryKey]driver.Addr
 	memory                  memory
+	pool                    *driver.Pool // nil: the device has none
 
 	mu     sync.Mutex
 	err    error
@@ -114,6 +115,9 @@ func (d *Device) open(o Options) (err error) {
 		}
 	}
 	d.now = d.first
+	if err = d.openPool(); err != nil {
+		return err
+	}
 	for _, s := range []**driver.Stream{&d.up, &d.down, &d.moves} {
 		if *s, err = d.ctx.NewStream(greatest); err != nil {
 			return err
@@ -141,6 +145,10 @@ func (d *Device) Name() string { return "cuda" }
 // Info describes the card, the driver and the libraries.
 func (d *Device) Info() map[string]string {
 	m := maps.Clone(d.info)
+	m["scratch"] = "kept by queues"
+	if d.pool != nil {
+		m["scratch"] = "memory pool"
+	}
 	m["own memory"] = fmt.Sprintf("%.1f MiB beside the arena", float64(d.overhead())/(1<<20))
 	return m
 }
@@ -236,6 +244,9 @@ func (d *Device) Close() error {
 	d.marks.close(note)
 	if d.staging != nil {
 		d.staging.close(note)
+	}
+	if d.pool != nil {
+		note(d.pool.Destroy())
 	}
 	d.memory.close(d.ctx, note)
 	for _, q := range []*queue{d.first, d.second, d.recorded} {

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"unsafe"
@@ -49,11 +50,17 @@ func (m *memory) close(ctx *driver.Context, note func(error)) {
 }
 
 // overhead is the bytes of the card that the device holds beside Alloc's: workspaces of
-// products, tables, scratch.
-func (d *Device) overhead() int64 {
+// products, tables, scratch, what the pool reserves.
+func (d *Device) overhead() (bytes int64) {
+	if d.pool != nil {
+		d.perform("Info", func() (err error) {
+			bytes, err = d.pool.Reserved()
+			return err
+		})
+	}
 	d.memory.mu.Lock()
 	defer d.memory.mu.Unlock()
-	return d.memory.ownBytes
+	return bytes + d.memory.ownBytes
 }
 
 // Alloc returns zeroed memory of the card. Its error does not stick: who asks for
@@ -69,6 +76,9 @@ func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
 	defer d.ctx.Leave()
 	var p driver.Addr
 	if err == nil {
+		p, err = d.ctx.MemAlloc(bytes)
+	}
+	if errors.Is(err, driver.OutOfMemory) && d.trimPool() == nil {
 		p, err = d.ctx.MemAlloc(bytes)
 	}
 	if err == nil {

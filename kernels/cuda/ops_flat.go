@@ -73,15 +73,16 @@ func (d *Device) sum(op, name string, out, x kernels.Buffer) {
 	chunk := max(4096, ((x.Len+maxParts-1)/maxParts+3)/4*4)
 	parts := int((x.Len + chunk - 1) / chunk)
 	d.perform(op, func() error {
-		scratch := uintptr(d.now.parts)
-		if parts > 0 {
-			d.args.Reset().Addr(scratch).Addr(px).Long(x.Len).Long(chunk)
-			if err := d.launch(name, kernels.U8, grid{x: parts, threads: 256}); err != nil {
-				return err
+		return d.scratch(8*maxParts, func(scratch uintptr) error {
+			if parts > 0 {
+				d.args.Reset().Addr(scratch).Addr(px).Long(x.Len).Long(chunk)
+				if err := d.launch(name, kernels.U8, grid{x: parts, threads: 256}); err != nil {
+					return err
+				}
 			}
-		}
-		d.args.Reset().Addr(po).Addr(scratch).Int(parts)
-		return d.launch("sum_total", kernels.U8, grid{x: 1, threads: 256})
+			d.args.Reset().Addr(po).Addr(scratch).Int(parts)
+			return d.launch("sum_total", kernels.U8, grid{x: 1, threads: 256})
+		})
 	})
 }
 

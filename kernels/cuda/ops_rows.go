@@ -24,9 +24,8 @@ func (d *Device) RMSNormBackwardInput(dx, dy, x, rstd, gamma kernels.Buffer, row
 func (d *Device) RMSNormBackwardWeight(dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
 	const op = "RMSNormBackwardWeight"
 	t, n := float(op, "x", x), area(rows, dim)
-	d.args.Reset().Addr(f32(op, "dgamma", dgamma, int64(dim))).Addr(want(op, "dy", dy, t, n)).Addr(want(op, "x", x, t, n)).
-		Addr(f32(op, "rstd", rstd, int64(rows))).Int(rows).Int(dim)
-	d.columns(op, "rmsnorm_backward_weight", t, rows, dim)
+	to := []uintptr{f32(op, "dgamma", dgamma, int64(dim))}
+	d.columns(op, "rmsnorm_backward_weight", t, rows, dim, to, want(op, "dy", dy, t, n), want(op, "x", x, t, n), f32(op, "rstd", rstd, int64(rows)))
 }
 
 // LayerNormForward computes y = (x − mean)·rstd·gamma + beta per row.
@@ -53,10 +52,9 @@ func (d *Device) LayerNormBackwardInput(dx, dy, x, mean, rstd, gamma kernels.Buf
 func (d *Device) LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd kernels.Buffer, rows, dim int) {
 	const op = "LayerNormBackwardWeight"
 	t, n := float(op, "x", x), area(rows, dim)
-	d.args.Reset().Addr(f32(op, "dgamma", dgamma, int64(dim))).Addr(f32(op, "dbeta", dbeta, int64(dim))).
-		Addr(want(op, "dy", dy, t, n)).Addr(want(op, "x", x, t, n)).
-		Addr(f32(op, "mean", mean, int64(rows))).Addr(f32(op, "rstd", rstd, int64(rows))).Int(rows).Int(dim)
-	d.columns(op, "layernorm_backward_weight", t, rows, dim)
+	to := []uintptr{f32(op, "dgamma", dgamma, int64(dim)), f32(op, "dbeta", dbeta, int64(dim))}
+	d.columns(op, "layernorm_backward_weight", t, rows, dim, to, want(op, "dy", dy, t, n), want(op, "x", x, t, n),
+		f32(op, "mean", mean, int64(rows)), f32(op, "rstd", rstd, int64(rows)))
 }
 
 // rows launches a block for each row of n elements.
@@ -69,12 +67,33 @@ func (d *Device) rows(op, name string, t kernels.DType, rows, n, most int) {
 	})
 }
 
-// columns launches a block for each 32 columns.
-func (d *Device) columns(op, name string, t kernels.DType, rows, cols int) {
+// columns adds a kernel's sums over the rows of its inputs to `to`, a row of cols each. Blocks sum at least
+// 32 rows each, in at most 128 parts, by the shape alone, so that a sum has one order.
+func (d *Device) columns(op, name string, t kernels.DType, rows, cols int, to []uintptr, inputs ...uintptr) {
 	if rows == 0 || cols == 0 {
 		return
 	}
-	d.perform(op, func() error { return d.launch(name, t, grid{x: (cols + 31) / 32, threads: 1024}) })
+	chunk := max(32, (tilesOf(rows, 128)+7)/8*8)
+	parts, row := tilesOf(rows, chunk), len(to)*cols
+	d.perform(op, func() error {
+		return d.scratch(4*area(parts, row), func(scratch uintptr) error {
+			d.args.Reset().Addr(scratch)
+			for _, p := range inputs {
+				d.args.Addr(p)
+			}
+			d.args.Int(rows).Int(cols).Int(chunk)
+			if err := d.launch(name, t, grid{x: tilesOf(cols, 32*packOf(t)), y: parts, threads: 256}); err != nil {
+				return err
+			}
+			for i, p := range to {
+				d.args.Reset().Addr(p).Addr(scratch + uintptr(4*i*cols)).Int(parts).Long(int64(row)).Int(cols)
+				if err := d.launch("add_columns", kernels.U8, grid{x: tilesOf(cols, 32), threads: 256}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
 }
 
 // SwiGLUForward computes y = silu(g)·u.
@@ -127,14 +146,41 @@ func (d *Device) EmbeddingForward(y, table, ids kernels.Buffer, rows, dim int) {
 func (d *Device) EmbeddingBackwardWeight(dtable, ids, dy kernels.Buffer, rows, dim int) {
 	const op = "EmbeddingBackwardWeight"
 	t, vocab := float(op, "dy", dy), tableRows(op, dtable, dim)
-	d.args.Reset().Addr(f32(op, "dtable", dtable, 0)).Addr(want(op, "ids", ids, kernels.I32, int64(rows))).
-		Addr(want(op, "dy", dy, t, area(rows, dim))).Int(rows).Int(dim).Int(vocab).Addr(d.faults.at(faultEmbeddingBackward))
+	to, pi, pd := f32(op, "dtable", dtable, 0), want(op, "ids", ids, kernels.I32, int64(rows)), want(op, "dy", dy, t, area(rows, dim))
 	if rows == 0 {
 		return
 	}
 	d.perform(op, func() error {
-		return d.launch("embedding_backward", t, grid{x: rows, y: (dim + 511) / 512, threads: 128})
+		return d.scratch(2*8*int64(rows), func(scratch uintptr) error {
+			sorted, err := d.sortedRows(scratch, pi, rows)
+			if err != nil {
+				return err
+			}
+			d.args.Reset().Addr(to).Addr(sorted).Addr(pd).Int(rows).Int(dim).Int(vocab).Addr(d.faults.at(faultEmbeddingBackward))
+			return d.launch("embedding_backward", t, grid{x: rows, y: tilesOf(dim, 512), threads: 128})
+		})
 	})
+}
+
+// sortedRows sorts ids with their rows in scratch of 16 bytes a row, and returns where they lie.
+func (d *Device) sortedRows(scratch, ids uintptr, rows int) (uintptr, error) {
+	threads := 32
+	for threads < 512 && 2*threads < rows {
+		threads *= 2
+	}
+	d.args.Reset().Addr(scratch).Addr(ids).Int(rows)
+	if err := d.launch("embedding_sort", kernels.U8, grid{x: tilesOf(rows, 2*threads), threads: threads}); err != nil {
+		return 0, err
+	}
+	from, to := scratch, scratch+8*uintptr(rows)
+	for run := 2 * threads; run < rows; run *= 2 {
+		d.args.Reset().Addr(to).Addr(from).Int(rows).Int(run)
+		if err := d.launch("embedding_merge", kernels.U8, grid{x: tilesOf(rows, 256), threads: 256}); err != nil {
+			return 0, err
+		}
+		from, to = to, from
+	}
+	return from, nil
 }
 
 func tableRows(op string, table kernels.Buffer, dim int) int {

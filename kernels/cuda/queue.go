@@ -10,7 +10,7 @@ import (
 // queue is a stream with scratch memory that only its operations use.
 type queue struct {
 	stream *driver.Stream
-	parts  driver.Addr // of a sum, maxParts doubles
+	kept   []keptScratch
 	work   driver.Addr // of cublasLt
 	event  *driver.Event
 }
@@ -21,9 +21,11 @@ func (d *Device) newQueue(priority int) (*queue, error) {
 	if q.stream, err = d.ctx.NewStream(priority); err != nil {
 		return nil, err
 	}
-	if q.parts, err = d.memory.own(d.ctx, 8*maxParts); err != nil {
+	k, err := d.keep(keptBytes)
+	if err != nil {
 		return q, err
 	}
+	q.kept = append(q.kept, k)
 	if n := d.gemm.workspace(); n > 0 {
 		if q.work, err = d.memory.own(d.ctx, n); err != nil {
 			return q, err

@@ -16,7 +16,7 @@ Warp warps[kMaxThreads / 32];
 std::mutex launch_lock;
 static void* launcher;  // the stack of who launched
 static int ready[kMaxThreads], ready_count, ended_count;
-static int barrier_line, barrier_arrived, barrier_any, barrier_result;
+static int barrier_line, barrier_arrived;
 
 static std::vector<const Kernel*>& kernels() {
   static std::vector<const Kernel*> all;
@@ -92,31 +92,24 @@ static void wake(Fiber* f) {
   ready[ready_count++] = f->number;
 }
 
-// arrive counts the fiber at the block's barrier and returns once all have come.
-static bool arrive(int any, int line) {
+// barrier counts the fiber at the block's barrier and returns once all have come.
+void barrier(int line) {
   Fiber* f = state.now;
   if (barrier_arrived > 0 && barrier_line != line) {
     fail("diverged: it stands at the barrier of line %d, other threads of its block at that of line %d", line, barrier_line);
   }
   barrier_line = line;
-  barrier_any |= any;
   if (++barrier_arrived < state.threads) {
     f->waits_at = line;
     f->for_block = true;
     next();
-    return barrier_result;
+    return;
   }
-  barrier_result = barrier_any;
-  barrier_any = barrier_arrived = 0;
+  barrier_arrived = 0;
   state.epoch++;
   for (int i = 0; i < state.threads; i++) wake(&fibers[i]);
-  bool result = barrier_result;
   next();
-  return result;
 }
-
-void barrier(int line) { arrive(0, line); }
-bool barrier_or(int v, int line) { return arrive(v != 0, line); }
 
 void meet(int line, void* operand, void (*together)(void** lanes)) {
   Fiber* f = state.now;
@@ -183,7 +176,7 @@ static void run_block() {
     state.shared_used = (state.dynamic_bytes + 127) / 128 * 128 + 128;
     poison(state.shared, state.dynamic_bytes);
   }
-  ready_count = ended_count = barrier_arrived = barrier_any = 0;
+  ready_count = ended_count = barrier_arrived = 0;
   for (int i = 0; i < state.threads; i++) {
     Fiber* f = &fibers[i];
     f->ended = false;

@@ -73,7 +73,6 @@ int blocks(int axis) __attribute__((const));
 
 // Each names the line it stands on: threads that meet at different lines have diverged.
 void barrier(int line);
-bool barrier_or(int v, int line);
 void warp_sync(int line);
 float shuffle_xor(float v, int mask, int line);
 void ldmatrix4(unsigned* r, const void* row, bool transposed, int line);
@@ -102,7 +101,6 @@ DEVICE int block_y() { return emu::block(1); }
 DEVICE int blocks_x() { return emu::blocks(0); }
 
 DEVICE void barrier(int line = __builtin_LINE()) { emu::barrier(line); }
-DEVICE bool barrier_or(int v, int line = __builtin_LINE()) { return emu::barrier_or(v, line); }
 DEVICE void warp_sync(int line = __builtin_LINE()) { emu::warp_sync(line); }
 DEVICE float shuffle_xor(float v, int mask, int line = __builtin_LINE()) { return emu::shuffle_xor(v, mask, line); }
 

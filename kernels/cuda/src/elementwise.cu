@@ -1,5 +1,7 @@
-// Sums of two vectors, conversions, and sums over a vector. Any grid, unless said otherwise.
+// Sums of two vectors, conversions, sums over a vector and over rows. Any grid, unless said otherwise.
 #include "device.h"
+
+#include "columns.h"
 
 // dst may be a or b.
 template <class T>
@@ -81,4 +83,20 @@ KERNEL(sum_total, 256, double* out, const double* parts, int n) {
   for (int i = thread(); i < n; i += 256) s += parts[i];
   s = block_sum_f64(s, scratch);
   if (thread() == 0) out[0] = s;
+}
+
+// dst[c] += Σ_p parts[p·stride + c], the second pass of sums over rows. Grid (columns / 32), 256 threads.
+KERNEL(add_columns, 256, float* dst, const float* parts, int n, long stride, int dim) {
+  SHARED(float, part, [kColumnRows][32]);
+  int lane = thread() % 32, row = thread() / 32, c = block_x() * 32 + lane;
+  float s = 0;
+  if (c < dim) {
+    UNROLL4 for (int p = row; p < n; p += kColumnRows) s += parts[p * stride + c];
+  }
+  part[row][lane] = s;
+  barrier();
+  if (row == 0 && c < dim) {
+    for (int r = 1; r < kColumnRows; r++) s += part[r][lane];
+    dst[c] += s;
+  }
 }

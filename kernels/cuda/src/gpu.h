@@ -29,8 +29,6 @@ DEVICE int blocks_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 
 // All threads of the block must arrive; what they wrote before is then seen by all.
 DEVICE void barrier() { __syncthreads(); }
-// A barrier that says whether any thread brought a value other than 0.
-DEVICE bool barrier_or(int v) { return __nvvm_bar0_or(v) != 0; }
 // A barrier of the warp's 32 lanes.
 DEVICE void warp_sync() { __nvvm_bar_warp_sync(0xffffffff); }
 // The value of the lane whose number differs in the bits of mask. All 32 lanes take part.

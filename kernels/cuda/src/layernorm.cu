@@ -1,6 +1,8 @@
 // LayerNorm (arXiv 1607.06450): a block for each row, for the weights one for each 32 columns.
 #include "device.h"
 
+#include "columns.h"
+
 // Grid (rows), threads a multiple of 32. The variance is the mean of squared
 // differences from the mean: the difference of two means would lose it where the mean is large.
 template <class T>
@@ -76,29 +78,23 @@ DEVICE void backward_input(T* dx, const T* dy, const T* x, const float* mean, co
   }
 }
 
-// dgamma += Σ_rows dy·(x - mean)·rstd, dbeta += Σ_rows dy. Grid (columns / 32), 1024 threads.
+// Parts of dgamma = Σ_rows dy·(x - mean)·rstd and of dbeta = Σ_rows dy, in turn, for add_columns.
 template <class T>
-DEVICE void backward_weight(float* dgamma, float* dbeta, const T* dy, const T* x, const float* mean, const float* rstd, int rows,
-                            int dim) {
-  SHARED(float, part, [2][32][33]);
-  int tx = thread() % 32, ty = thread() / 32, c = block_x() * 32 + tx;
-  float s = 0, t = 0;
-  if (c < dim) {
-    UNROLL4 for (int i = ty; i < rows; i += 32) {
-      long at = (long)i * dim + c;
-      float d = get(dy[at]);
-      s = fma_(d * (get(x[at]) - mean[i]), rstd[i], s);
-      t += d;
-    }
-  }
-  part[0][ty][tx] = s;
-  part[1][ty][tx] = t;
-  barrier();
-  if (ty == 0 && c < dim) {
-    for (int i = 1; i < 32; i++) s += part[0][i][tx], t += part[1][i][tx];
-    dgamma[c] += s;
-    dbeta[c] += t;
-  }
+DEVICE void backward_weight(float* parts, const T* dy, const T* x, const float* mean, const float* rstd, int rows, int dim,
+                            int chunk) {
+  const int N = Pack<T>::N;
+  float sums[2][N];
+  sum_columns(sums, parts, rows, dim, chunk, whole<N>(dy) && whole<N>(x) && dim % N == 0,
+              [&](int row, int c, long left, bool fast) INLINE {
+                float d[N], v[N], m = mean[row], r = rstd[row];
+                long at = (long)row * dim + c;
+                load<N>(d, dy + at, left, fast);
+                load<N>(v, x + at, left, fast);
+                UNROLL for (int i = 0; i < N; i++) {
+                  sums[0][i] = fma_(d[i] * (v[i] - m), r, sums[0][i]);
+                  sums[1][i] += d[i];
+                }
+              });
 }
 
 #define LAYERNORM(S, T)                                                                                                  \
@@ -110,8 +106,8 @@ DEVICE void backward_weight(float* dgamma, float* dbeta, const T* dy, const T* x
          const T* gamma, int dim, int accumulate) {                                                                      \
     backward_input<T>(dx, dy, x, mean, rstd, gamma, dim, accumulate != 0);                                               \
   }                                                                                                                      \
-  KERNEL(layernorm_backward_weight_##S, 1024, float* dgamma, float* dbeta, const T* dy, const T* x, const float* mean,   \
-         const float* rstd, int rows, int dim) {                                                                         \
-    backward_weight<T>(dgamma, dbeta, dy, x, mean, rstd, rows, dim);                                                     \
+  KERNEL(layernorm_backward_weight_##S, 256, float* parts, const T* dy, const T* x, const float* mean,                   \
+         const float* rstd, int rows, int dim, int chunk) {                                                              \
+    backward_weight<T>(parts, dy, x, mean, rstd, rows, dim, chunk);                                                      \
   }
 EACH_TYPE(LAYERNORM)

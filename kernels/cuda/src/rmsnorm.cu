@@ -1,5 +1,7 @@
-// RMSNorm (arXiv 1910.07467): a block for each row, for the weights one for each 32 columns.
+// RMSNorm (arXiv 1910.07467): a block for each row, for the weights blocks that share columns and rows.
 #include "device.h"
+
+#include "columns.h"
 
 // Grid (rows), threads a multiple of 32: the sum's order depends on their number alone.
 template <class T>
@@ -61,25 +63,19 @@ DEVICE void backward_input(T* dx, const T* dy, const T* x, const float* rstd, co
   }
 }
 
-// dgamma += Σ_rows dy·x·rstd. Grid (columns / 32), 1024 threads: 32 share a column's
-// rows, and their sums are added in a fixed order.
+// Parts of dgamma = Σ_rows dy·x·rstd, for add_columns.
 template <class T>
-DEVICE void backward_weight(float* dgamma, const T* dy, const T* x, const float* rstd, int rows, int dim) {
-  SHARED(float, part, [32][33]);
-  int tx = thread() % 32, ty = thread() / 32, c = block_x() * 32 + tx;
-  float s = 0;
-  if (c < dim) {
-    UNROLL4 for (int i = ty; i < rows; i += 32) {
-      long at = (long)i * dim + c;
-      s = fma_(get(dy[at]) * get(x[at]), rstd[i], s);
-    }
-  }
-  part[ty][tx] = s;
-  barrier();
-  if (ty == 0 && c < dim) {
-    for (int i = 1; i < 32; i++) s += part[i][tx];
-    dgamma[c] += s;
-  }
+DEVICE void backward_weight(float* parts, const T* dy, const T* x, const float* rstd, int rows, int dim, int chunk) {
+  const int N = Pack<T>::N;
+  float sums[1][N];
+  sum_columns(sums, parts, rows, dim, chunk, whole<N>(dy) && whole<N>(x) && dim % N == 0,
+              [&](int row, int c, long left, bool fast) INLINE {
+                float d[N], v[N], r = rstd[row];
+                long at = (long)row * dim + c;
+                load<N>(d, dy + at, left, fast);
+                load<N>(v, x + at, left, fast);
+                UNROLL for (int i = 0; i < N; i++) sums[0][i] = fma_(d[i] * v[i], r, sums[0][i]);
+              });
 }
 
 #define RMSNORM(S, T)                                                                                                  \
@@ -90,7 +86,8 @@ DEVICE void backward_weight(float* dgamma, const T* dy, const T* x, const float*
          int accumulate) {                                                                                             \
     backward_input<T>(dx, dy, x, rstd, gamma, dim, accumulate != 0);                                                   \
   }                                                                                                                    \
-  KERNEL(rmsnorm_backward_weight_##S, 1024, float* dgamma, const T* dy, const T* x, const float* rstd, int rows, int dim) { \
-    backward_weight<T>(dgamma, dy, x, rstd, rows, dim);                                                                \
+  KERNEL(rmsnorm_backward_weight_##S, 256, float* parts, const T* dy, const T* x, const float* rstd, int rows, int dim, \
+         int chunk) {                                                                                                  \
+    backward_weight<T>(parts, dy, x, rstd, rows, dim, chunk);                                                          \
   }
 EACH_TYPE(RMSNORM)

@@ -50,7 +50,8 @@ var allBroken = []broken{
 		run: rmsnorm, want: "diverged"},
 	{name: "a shuffle in a branch", file: "rmsnorm.cu", header: "device.h", old: "for (int m = 16; m > 0; m /= 2) v += shuffle_xor(v, m);",
 		new: "for (int m = 16; m > 0; m /= 2) if (thread() != 3) v += shuffle_xor(v, m);", run: rmsnorm, want: "diverged"},
-	{name: "two blocks on one row", file: "embedding.cu", old: "if (barrier_or(earlier)) return;", new: "barrier();", run: embedding, want: "race"},
+	{name: "two blocks on one row", file: "embedding.cu", old: "if (i > 0 && id_of(sorted[i - 1]) == id) return;", new: "", run: embedding, want: "race"},
+	{name: "a barrier missing between steps of a sort", file: "embedding.cu", old: "      barrier();\n      int i = t / half", new: "      int i = t / half", run: embedding, want: "race|nobody wrote"},
 	{name: "an address not aligned", file: "rmsnorm.cu", header: "device.h", old: "return (u64)p % (N * sizeof(T) < 16 ? N * sizeof(T) : 16) == 0;", new: "return p != 0;",
 		run: rmsnorm, want: "aligned"},
 	{name: "rows of a matrix not aligned", file: "attention_mma.cu", header: "fragment.h", old: "static const int stride = D + 8;", new: "static const int stride = D + 2;",
@@ -177,7 +178,9 @@ func embedding(l *Library, prefix string) error {
 	const rows, dim, vocab = 4, 20, 3
 	ids, y, fault := x.ids(2, 0, 2, 2), x.in(rows*dim, unwritten), x.ids(-1, -1)
 	x.run("embedding_forward_f32", rows, 1, 32, 0, y, x.in(vocab*dim, 0), ids, dim, vocab, fault)
-	x.run("embedding_backward_f32", rows, 1, 128, 0, x.in(vocab*dim, 0), ids, y, rows, dim, vocab, fault)
+	keys := x.in(2*rows, unwritten)
+	x.run("embedding_sort", 1, 1, 32, 0, keys, ids, rows)
+	x.run("embedding_backward_f32", rows, 1, 128, 0, x.in(vocab*dim, 0), keys, y, rows, dim, vocab, fault)
 	return x.end()
 }
 
