@@ -48,6 +48,16 @@ func (f *Folder) acquire() error {
 	return nil
 }
 
+// InUse says whether a living run has the folder dir.
+func InUse(dir string) bool {
+	l, err := os.Open((&Folder{Path: dir}).File(LockName))
+	if err != nil {
+		return false
+	}
+	defer l.Close() // and with it the lock
+	return errors.Is(flock(l), syscall.EWOULDBLOCK)
+}
+
 func flock(l *os.File) error {
 	for {
 		err := syscall.Flock(int(l.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

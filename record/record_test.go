@@ -107,8 +107,14 @@ func TestCreate(t *testing.T) {
 	if err := f.WriteJob([]byte("name = \"x\"\n")); err != nil {
 		t.Fatal(err)
 	}
+	if !InUse(dir) || InUse(filepath.Dir(dir)) {
+		t.Error("a held folder is not in use, or one above it is")
+	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if InUse(dir) {
+		t.Error("a folder that nobody holds is in use")
 	}
 	if err := f.Close(); err != nil {
 		t.Error("second Close:", err)

@@ -120,9 +120,9 @@ func epilogue(b *strings.Builder, spec *jobs.Spec, l Launch) {
 	fmt.Fprintf(b, `
 ended=$(recorded)
 if [ -z "$ended" ]; then
-  # Nobody was left to write the record: a rank was killed, or did not come up.
+  # Nobody was left to write the record: a rank was killed, or none came up, of which srun and mpirun make 1.
   status=([1]=unexpected [2]=bad-job [3]=environment [4]=rank-lost [5]=stalled [6]=numerics [7]=stopped [8]=out-of-memory [130]=interrupted)
-  case $code in [1-8] | 130) ended=$code ;; 0) ended=1 ;; *) ended=4 ;; esac
+  case $code in [2-8] | 130) ended=$code ;; 0) ended=1 ;; *) ended=4 ;; esac
   now=$(saved)
   printf '{\n  "exit_code": %%d,\n  "status": "%%s",\n  "reason": "%[1]s ended with code %%d and no rank left a record: see the logs",\n  "rank": -1,\n  "host": "%%s",\n  "pid": %%d,\n  "signal": "",\n  "time": "%%s",\n  "step": %%d,\n  "launcher": "%[1]s"\n}\n' \
     "$ended" "${status[ended]}" "$code" "$host" "$$" "$(date -u '+%%FT%%TZ')" "${now:-0}" >"$run/exit.json.new" && mv "$run/exit.json.new" "$run/exit.json"

@@ -118,6 +118,7 @@ func TestEndings(t *testing.T) {
 		"stopped by somebody else":  {env: []string{"RECORDS=7", "CODE=7"}, code: 7},
 		"lost a rank":               {env: []string{"RECORDS=4", "CODE=137"}, code: 4, requeue: true},
 		"code without a record":     {env: []string{"CODE=143"}, code: 4, requeue: true, says: "srun ended with code 143"},
+		"none came up":              {env: []string{"CODE=1"}, code: 4, requeue: true, says: "srun ended with code 1"},
 		"stalled":                   {env: []string{"RECORDS=5", "CODE=5"}, code: 5, requeue: true},
 		"numerics":                  {env: []string{"RECORDS=6", "CODE=6"}, code: 6, says: "why"},
 		"bad job":                   {env: []string{"CODE=2"}, code: 2},

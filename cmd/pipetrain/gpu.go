@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/doctor"
@@ -137,15 +136,6 @@ func sharingText(ranks int, card cuda.Card, mps bool) string {
 		how = "at once, through MPS"
 	}
 	return fmt.Sprintf("%d ranks share GPU %d (%s), %s", ranks, card.Number, card.Name, how)
-}
-
-// lateWord delays the word of a rank above 0 about its own host: where all ranks say
-// the same, rank 0's ends the world first.
-func lateWord(w launcher.World, err error) error {
-	if w.Rank > 0 {
-		time.Sleep(300 * time.Millisecond)
-	}
-	return err
 }
 
 // describeCUDA is what the doctor shows.

@@ -289,6 +289,8 @@ func (p *process) endForeign(err error) error {
 		if won, werr := exitcode.WriteFirst(p.folder.Path, r); werr == nil {
 			first = won
 		}
+	} else {
+		recordEarly(p.o, p.world, err)
 	}
 	if code == exitcode.Stopped {
 		// Every rank stops at the same step: an orderly end, MPI's included.

@@ -18,11 +18,13 @@ import (
 // TestSlurm is all that needs a real Slurm: one of six nodes for all parts. They come one
 // after another: ranks of MPI that wait in turn for a core make hundreds of steps a second or one.
 func TestSlurm(t *testing.T) {
+	disk := smallDisk(t, "size=2m") // before the nodes, which then have it too
 	startCluster(t)
 	job := writeJob(t, tinyJob)
 	for name, part := range map[string]func(*testing.T, string){
 		"launchers": slurmLaunchers, "preempted": slurmPreempted, "array": slurmArray, "refuses": slurmRefuses,
 		"kills": slurmKills, "gives up": slurmGivesUp,
+		"exits": func(t *testing.T, _ string) { slurmExits(t, disk) },
 	} {
 		t.Run(name, func(t *testing.T) { part(t, job) })
 	}

@@ -41,12 +41,14 @@ func start(ctx context.Context, o runOptions) error {
 	spec, err := jobs.Load(o.job, o.sets)
 	if err != nil {
 		err = exitcode.With(exitcode.Usage, err)
+		recordEarly(o, world, err)
 		if world.Rank > 0 { // rank 0 read the same file
 			err = giveWay(err)
 		}
 		return err
 	}
 	if err := checkDevice(spec, world); err != nil {
+		recordEarly(o, world, err)
 		return lateWord(world, err)
 	}
 	if (o.resume || o.auto) && o.out == "" {
@@ -58,11 +60,47 @@ func start(ctx context.Context, o runOptions) error {
 	return launch(ctx, o, spec)
 }
 
+// recordEarly leaves the word of a rank that fails before there is a run folder of its own:
+// a batch script has made it, and would not know else why the ranks came to nothing.
+func recordEarly(o runOptions, world launcher.World, err error) {
+	if !o.auto || o.out == "" || !world.IsRank() || record.InUse(o.out) {
+		return
+	}
+	if info, e := os.Stat(o.out); e != nil || !info.IsDir() {
+		return
+	}
+	// Without a record the launcher's code has to tell: nothing else can be done here.
+	_, _ = exitcode.WriteFirst(o.out, exitcode.Record{Code: exitcode.Of(err), Rank: world.Rank, Reason: err.Error(), Launcher: string(world.Launcher)})
+}
+
 // giveWay is how other ranks than 0 end for a mistake that rank 0 sees too and tells:
 // later, since a launcher ends the whole world with the first rank that fails.
 func giveWay(err error) error {
-	time.Sleep(300 * time.Millisecond)
+	ended(300 * time.Millisecond)
 	return &reported{err}
+}
+
+// lateWord delays the word of a rank above 0 about its own host: where all ranks say
+// the same, rank 0's ends the world first.
+func lateWord(w launcher.World, err error) error {
+	if w.Rank > 0 && ended(300*time.Millisecond) {
+		return &reported{err}
+	}
+	return err
+}
+
+// ended waits, less long where the launcher ends this rank: a rank that dies of the signal
+// would hide the code of the one that failed, since srun returns the highest.
+func ended(within time.Duration) bool {
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	defer signal.Stop(term)
+	select {
+	case <-term:
+		return true
+	case <-time.After(within):
+		return false
+	}
 }
 
 // launch starts the ranks of a job on this host and owns them to the end.
