@@ -1,6 +1,9 @@
 package rank
 
 import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/pipetrain/pipetrain/kernels"
@@ -61,6 +64,30 @@ func matrixRate(dev kernels.Device, t kernels.DType) float64 {
 	}
 }
 
+// ratePattern is how many random values there are before they repeat.
+const ratePattern = 1 << 16
+
+// fill writes random values: products of zeros take less power, and a GPU makes more of them in a second.
+func fill(dev kernels.Device, to kernels.Buffer) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var b []byte
+	for range min(to.Len, ratePattern) {
+		bits := math.Float32bits(float32(r.NormFloat64()))
+		if to.Type == kernels.BF16 {
+			b = binary.NativeEndian.AppendUint16(b, uint16(bits>>16))
+		} else {
+			b = binary.NativeEndian.AppendUint32(b, bits)
+		}
+	}
+	done := min(to.Len, ratePattern)
+	dev.CopyIn(to.Slice(0, done), b)
+	for done < to.Len {
+		n := min(done, to.Len-done)
+		dev.Copy(to.Slice(done, n), to.Slice(0, n))
+		done += n
+	}
+}
+
 // product times one product, after one that warms up; 0 where there is no memory for it.
 func product(dev kernels.Device, n int, t kernels.DType) (took time.Duration) {
 	bytes := int64(n) * int64(n) * t.Size()
@@ -70,6 +97,7 @@ func product(dev kernels.Device, n int, t kernels.DType) (took time.Duration) {
 	}
 	defer dev.Free(m)
 	part := func(i int64) kernels.Buffer { return m.Slice(i*bytes, bytes).As(t) }
+	fill(dev, m.Slice(0, 2*bytes).As(t))
 	for range 2 {
 		if dev.Sync() != nil {
 			return 0

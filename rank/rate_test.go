@@ -1,6 +1,8 @@
 package rank
 
 import (
+	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/pipetrain/pipetrain/collectives/local"
@@ -56,5 +58,42 @@ func TestMatrixRate(t *testing.T) {
 	defer dev.Close()
 	if r := matrixRate(dev, kernels.F32); r < 1e8 || r > 1e15 {
 		t.Errorf("%g FLOP/s", r)
+	}
+}
+
+// What rates are measured on is random to the end, and finite.
+func TestFill(t *testing.T) {
+	dev, err := cpu.New(cpu.Options{Threads: 1, BLAS: "go"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for _, of := range []kernels.DType{kernels.F32, kernels.BF16} {
+		n := int64(2*ratePattern + 777)
+		m, err := dev.Alloc(n * of.Size())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(dev, m.As(of))
+		b := dev.Host(m)
+		seen := map[float32]bool{}
+		for i := range n {
+			var v float32
+			if of == kernels.BF16 {
+				v = math.Float32frombits(uint32(binary.NativeEndian.Uint16(b[2*i:])) << 16)
+			} else {
+				v = math.Float32frombits(binary.NativeEndian.Uint32(b[4*i:]))
+			}
+			if !(math.Abs(float64(v)) < 10) {
+				t.Fatalf("%s: element %d is %g", of, i, v)
+			}
+			if i >= n-500 {
+				seen[v] = true
+			}
+		}
+		if len(seen) < 100 {
+			t.Errorf("%s: %d different values among the last 500", of, len(seen))
+		}
+		dev.Free(m)
 	}
 }

@@ -82,6 +82,8 @@ type RankReport struct {
 	// MatrixRate is the FLOP/s of a large matrix product on its device, measured after the
 	// last step, with all ranks at it at once; 0: not measured, the run was too short.
 	MatrixRate float64
+	// Transfer is how messages leave and reach its device's memory, as device.transfer names it; "host": they need not.
+	Transfer string
 }
 
 // A run so long is worth a measurement of its device.
@@ -224,7 +226,7 @@ func (r *runner) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: median(r.busy)}
+	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: median(r.busy), Transfer: r.tr.m.courier.name()}
 	if r.c.Rehearsal == nil && rep.Seconds >= ratedRun.Seconds() {
 		mine.MatrixRate = matrixRate(r.c.Device, r.tr.work.Model.Config.Type)
 	}

@@ -52,16 +52,19 @@ type Summary struct {
 	MatrixTFLOPS []float64 `json:"matrix_tflops,omitempty"`
 	MFU          []float64 `json:"mfu,omitempty"`
 
-	Transport    string `json:"transport"`
-	Device       string `json:"device"`
-	Ranks        int    `json:"ranks"`
-	Replicas     int    `json:"replicas"`
-	Stages       int    `json:"stages"`
-	Schedule     string `json:"schedule"`
-	BackwardP2   string `json:"backward_p2"`
-	Concat       string `json:"concat"` // "1", "4", "all"
-	Microbatches int    `json:"microbatches"`
-	Parameters   int64  `json:"parameters"`
+	Transport string `json:"transport"`
+	// Transfers are the ways in which messages reached the devices' memory, by world rank: "staged",
+	// "ipc and direct"; empty where devices compute in host memory.
+	Transfers    []string `json:"transfers,omitempty"`
+	Device       string   `json:"device"`
+	Ranks        int      `json:"ranks"`
+	Replicas     int      `json:"replicas"`
+	Stages       int      `json:"stages"`
+	Schedule     string   `json:"schedule"`
+	BackwardP2   string   `json:"backward_p2"`
+	Concat       string   `json:"concat"` // "1", "4", "all"
+	Microbatches int      `json:"microbatches"`
+	Parameters   int64    `json:"parameters"`
 
 	FinalCheckpoint string `json:"final_checkpoint"` // path within the run folder; "" when there is none
 }

@@ -146,6 +146,9 @@ func fill(s *record.Summary, rep *rank.Report) {
 		if s.Device == "rehearse" {
 			continue
 		}
+		if r.Transfer != "" && r.Transfer != "host" { // host memory, or nobody to send to
+			s.Transfers = append(s.Transfers, r.Transfer)
+		}
 		rate := func(seconds float64) float64 {
 			if seconds <= 0 {
 				return 0

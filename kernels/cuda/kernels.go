@@ -8,11 +8,12 @@ import (
 	"github.com/pipetrain/pipetrain/kernels/cuda/ptx"
 )
 
-// functions are the kernels, by name and element type: suffix "_f32" or "_bf16",
-// none where the type is U8.
+// functions are the kernels. Those that exist for several element types have the type's name at
+// the end of theirs.
 type functions struct {
 	modules []*driver.Module
-	byName  map[functionKey]*driver.Function
+	byName  map[string]*driver.Function
+	typed   map[functionKey]*driver.Function // of byName, those that were launched
 	allowed map[*driver.Function]int // bytes of shared memory, where above what needs no word
 }
 
@@ -21,10 +22,26 @@ type functionKey struct {
 	of   kernels.DType
 }
 
+// find returns the kernel name for elements of a type, U8: the kernel of that very name; nil: there is none.
+func (f *functions) find(name string, of kernels.DType) (k *driver.Function, whole string) {
+	key := functionKey{name, of}
+	if k = f.typed[key]; k != nil {
+		return k, name
+	}
+	whole = name
+	if of != kernels.U8 {
+		whole += "_" + of.String()
+	}
+	if k = f.byName[whole]; k != nil {
+		f.typed[key] = k
+	}
+	return k, whole
+}
+
 // loadKernels has the driver compile all modules for the card. The driver keeps the
 // result on disk (~/.nv/ComputeCache), so that only the first run waits for it.
 func loadKernels(ctx *driver.Context, card Card) (functions, error) {
-	f := functions{byName: map[functionKey]*driver.Function{}, allowed: map[*driver.Function]int{}}
+	f := functions{byName: map[string]*driver.Function{}, typed: map[functionKey]*driver.Function{}, allowed: map[*driver.Function]int{}}
 	loaded := map[string]*driver.Module{}
 	for _, k := range ptx.Kernels() {
 		m := loaded[k.Module]
@@ -43,13 +60,7 @@ func loadKernels(ctx *driver.Context, card Card) (functions, error) {
 		if err != nil {
 			return f, err
 		}
-		key := functionKey{k.Name, kernels.U8}
-		for _, t := range []kernels.DType{kernels.F32, kernels.BF16} {
-			if n := len(k.Name) - len(t.String()) - 1; n > 0 && k.Name[n:] == "_"+t.String() {
-				key = functionKey{k.Name[:n], t}
-			}
-		}
-		f.byName[key] = fn
+		f.byName[k.Name] = fn
 	}
 	return f, nil
 }
@@ -67,11 +78,8 @@ type grid struct {
 
 // launch puts a kernel with d.args into the current queue.
 func (d *Device) launch(name string, of kernels.DType, g grid) error {
-	f := d.kernels.byName[functionKey{name, of}]
+	f, name := d.kernels.find(name, of)
 	if f == nil {
-		if of != kernels.U8 {
-			name += "_" + of.String()
-		}
 		return fmt.Errorf("there is no kernel %s in this version", name)
 	}
 	if g.shared > max(48<<10, d.kernels.allowed[f]) {

@@ -18,6 +18,8 @@ static Settings read_settings() {
   s.memory = number("MEMORY", 1ll << 30);
   s.taken = number("TAKEN", 0);
   s.driver = (int)number("DRIVER", 12080);
+  // PTX 8.0 came with CUDA 12.0, and a minor with each of CUDA's.
+  s.ptx = (int)number("PTX", s.driver / 1000 < 12 ? 70 + s.driver % 1000 / 10 : (s.driver / 1000 - 4) * 10 + s.driver % 1000 / 10);
   s.major = (int)number("CAPABILITY", 80) / 10;
   s.minor = (int)number("CAPABILITY", 80) % 10;
   s.mismatch = number("MISMATCH", 0) != 0;

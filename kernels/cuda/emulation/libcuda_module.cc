@@ -58,11 +58,9 @@ static int parse(const std::string& text, Module* m, std::string* log) {
   char suffix = 0;
   sscanf(text.c_str() + v, ".version %d.%d", &major, &minor);
   sscanf(text.c_str() + t, ".target sm_%d%c", &target, &suffix);
-  // PTX 8.0 came with CUDA 12.0, and a minor with each of CUDA's.
-  int newest = s.driver / 1000 < 12 ? 70 + s.driver % 1000 / 10 : (s.driver / 1000 - 4) * 10 + s.driver % 1000 / 10;
-  if (major * 10 + minor > newest) {
+  if (major * 10 + minor > s.ptx) {
     char words[160];
-    snprintf(words, sizeof words, "ptxas fatal: unsupported .version %d.%d; current version is '%d.%d'", major, minor, newest / 10, newest % 10);
+    snprintf(words, sizeof words, "ptxas fatal: unsupported .version %d.%d; current version is '%d.%d'", major, minor, s.ptx / 10, s.ptx % 10);
     *log = words;
     return kUnsupportedPTX;
   }
