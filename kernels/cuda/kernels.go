@@ -14,7 +14,7 @@ type functions struct {
 	modules []*driver.Module
 	byName  map[string]*driver.Function
 	typed   map[functionKey]*driver.Function // of byName, those that were launched
-	allowed map[*driver.Function]int // bytes of shared memory, where above what needs no word
+	allowed map[*driver.Function]int         // bytes of shared memory, where above what needs no word
 }
 
 type functionKey struct {
