@@ -65,7 +65,7 @@ func tryCall(t *testing.T, way func(*call)) {
 func TestTableCountsLong(t *testing.T) {
 	l, q := &library{abi: openMPI()}, &table{}
 	for i, role := range []int{roleSend, roleBody, roleFirst, roleSendBody, roleDevice} {
-		*q.push(l, &request{tag: i}, role) = byte(i)
+		*q.push(l, &transfer{tag: i}, role) = byte(i)
 	}
 	for _, c := range []struct{ index, tag, long int }{{0, 4, 3}, {0, 3, 2}, {2, -1, 2}, {1, -1, 1}, {0, -1, 0}} {
 		q.remove(l, c.index)
@@ -78,7 +78,7 @@ func TestTableCountsLong(t *testing.T) {
 	}
 	for _, r := range q.owner[:cap(q.owner)] {
 		if r != nil {
-			t.Errorf("the table keeps the request of tag %d", r.tag)
+			t.Errorf("the table keeps the transfer of tag %d", r.tag)
 		}
 	}
 }

@@ -44,12 +44,12 @@ func (t *Transport) DeviceAware() (bool, string) {
 
 // SendDevice sends memory of a device; see collectives.DeviceMemory.
 func (t *Transport) SendDevice(to, tag int, addr uintptr, bytes int64) collectives.Request {
-	return t.post(&request{t: t, send: true, device: true, peer: to, tag: tag, buf: at(addr, bytes)})
+	return t.post(true, true, to, tag, at(addr, bytes))
 }
 
 // RecvDevice receives into memory of a device; see collectives.DeviceMemory.
 func (t *Transport) RecvDevice(from, tag int, addr uintptr, bytes int64) collectives.Request {
-	return t.post(&request{t: t, device: true, peer: from, tag: tag, buf: at(addr, bytes)})
+	return t.post(false, true, from, tag, at(addr, bytes))
 }
 
 // at is memory at an address, to be handed on and never looked at.
@@ -58,17 +58,17 @@ func at(addr uintptr, bytes int64) []byte {
 }
 
 // startDevice gives a message of device memory to MPI.
-func (t *Transport) startDevice(r *request) {
+func (t *Transport) startDevice(x *transfer) {
 	role := roleDevice
-	if r.send {
+	if x.send {
 		role = roleSendBody
 	}
-	if len(r.buf) == 0 {
-		t.start(r, role, nil, t.bodyTag|deviceTag|r.tag, t.bodyComm)
+	if len(x.buf) == 0 {
+		t.start(x, role, nil, t.bodyTag|deviceTag|x.tag, t.bodyComm)
 		return
 	}
-	for from := 0; from < len(r.buf); from += t.limit {
-		if !t.start(r, role, r.buf[from:min(from+t.limit, len(r.buf))], t.bodyTag|deviceTag|r.tag, t.bodyComm) {
+	for from := 0; from < len(x.buf); from += t.limit {
+		if !t.start(x, role, x.buf[from:min(from+t.limit, len(x.buf))], t.bodyTag|deviceTag|x.tag, t.bodyComm) {
 			return
 		}
 	}

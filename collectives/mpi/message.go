@@ -60,13 +60,6 @@ func (s *slots) get() []byte {
 
 func (s *slots) put(b []byte) { s.free = append(s.free, b) }
 
-// gone is the request of every small message that MPI took at once.
-var gone = func() *request {
-	r := &request{send: true}
-	r.complete(nil)
-	return r
-}()
-
 // sendSmall sends a message that fits into a slot. Copied, it is complete for its sender
 // at once. Nearly always MPI is through with it too when MPI_Isend is back: asked in the same
 // breath, its handle need not be looked at with the others, nor remembered.
@@ -74,9 +67,7 @@ func (t *Transport) sendSmall(to, tag int, b []byte) *request {
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()
-		r := &request{}
-		r.complete(collectives.ErrClosed)
-		return r
+		return ended(collectives.ErrClosed)
 	}
 	head := t.slots.get()
 	binary.NativeEndian.PutUint64(head, uint64(len(b)))
@@ -95,21 +86,6 @@ func (t *Transport) sendSmall(to, tag int, b []byte) *request {
 	return r
 }
 
-// receiveSmall is post for what fits into a slot. Its requests come by the dozen, as
-// making one takes longer than the rest.
-func (t *Transport) receiveSmall(from, tag int, b []byte) *request {
-	t.mu.Lock()
-	if len(t.fresh) == 0 {
-		t.fresh = make([]request, 12)
-	}
-	r := &t.fresh[0]
-	t.fresh = t.fresh[1:]
-	r.t, r.peer, r.tag, r.buf = t, from, tag, b
-	t.postLocked(r)
-	t.mu.Unlock()
-	return r
-}
-
 // prepareSmall sets what is the same in all calls of sendSmall.
 func (t *Transport) prepareSmall() {
 	handle := uintptr(unsafe.Pointer(&t.handle))
@@ -119,41 +95,42 @@ func (t *Transport) prepareSmall() {
 
 // sendingStill has a small message that MPI did not take at once looked after, or refused.
 func (t *Transport) sendingStill(to, tag int, head []byte) *request {
-	r := &request{t: t, send: true, peer: to, tag: tag, head: head}
+	x := t.transfer(true, to, tag, nil)
+	x.head = head
+	r := x.r
 	if rc, name := t.small.rc|t.sent.rc, "MPI_Isend"; rc != 0 {
 		if t.small.rc == 0 {
 			name = "MPI_Test"
 		}
-		r.release()
-		r.complete(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, rc)))
+		x.end(fmt.Errorf("mpi: %v: %w", x, t.lib.errorOf(name, rc)))
 		return r
 	}
-	slot := t.table.push(t.lib, r, roleSend)
+	slot := t.table.push(t.lib, x, roleSend)
 	copy(unsafe.Slice(slot, t.lib.handleSize), unsafe.Slice((*byte)(unsafe.Pointer(&t.handle)), t.lib.handleSize))
-	r.parts = 1
+	x.parts = 1
 	r.complete(nil)
 	t.wakePoller()
 	return r
 }
 
 // sendAll posts all parts of a send that is longer.
-func (t *Transport) sendAll(r *request) {
+func (t *Transport) sendAll(x *transfer) {
 	t.number++
 	tag := t.number & bodyTags
-	r.head = t.slots.get()
-	binary.NativeEndian.PutUint64(r.head, uint64(len(r.buf)))
-	binary.NativeEndian.PutUint64(r.head[8:], uint64(tag))
-	copy(r.head[16:], r.buf[:smallBytes])
-	if t.start(r, roleSend, r.head, r.tag, t.comm) {
-		t.bodies(r, roleSendBody, r.buf, tag)
+	x.head = t.slots.get()
+	binary.NativeEndian.PutUint64(x.head, uint64(len(x.buf)))
+	binary.NativeEndian.PutUint64(x.head[8:], uint64(tag))
+	copy(x.head[16:], x.buf[:smallBytes])
+	if t.start(x, roleSend, x.head, x.tag, t.comm) {
+		t.bodies(x, roleSendBody, x.buf, tag)
 	}
 }
 
 // bodies posts the rest of a message, from smallBytes on.
-func (t *Transport) bodies(r *request, role int, b []byte, tag int) {
+func (t *Transport) bodies(x *transfer, role int, b []byte, tag int) {
 	for at := smallBytes; at < len(b); {
 		end := min(at+t.limit, len(b))
-		if !t.start(r, role, b[at:end], t.bodyTag|tag, t.bodyComm) {
+		if !t.start(x, role, b[at:end], t.bodyTag|tag, t.bodyComm) {
 			return
 		}
 		at = end
@@ -162,27 +139,27 @@ func (t *Transport) bodies(r *request, role int, b []byte, tag int) {
 
 // arrived looks at what a receive got first: a small message, or the head of a
 // longer one, of which it posts the rest.
-func (t *Transport) arrived(r *request) {
-	length := int(binary.NativeEndian.Uint64(r.head))
+func (t *Transport) arrived(x *transfer) {
+	length := int(binary.NativeEndian.Uint64(x.head))
 	if length <= smallBytes {
-		if length == len(r.buf) {
-			copy(r.buf, r.head[8:])
+		if length == len(x.buf) {
+			copy(x.buf, x.head[8:])
 		} else {
-			r.fail(r.wrongLength(length))
+			x.fail(x.wrongLength(length))
 		}
 		return
 	}
-	tag := int(binary.NativeEndian.Uint64(r.head[8:]))
-	into := r.buf
-	if length != len(r.buf) {
+	tag := int(binary.NativeEndian.Uint64(x.head[8:]))
+	into := x.buf
+	if length != len(x.buf) {
 		// Taken off the wire all the same: its sender waits for that.
-		r.fail(r.wrongLength(length))
+		x.fail(x.wrongLength(length))
 		into = make([]byte, length)
-		r.spare = into
-		r.pin.Pin(&into[0])
-		r.pinned = true
+		x.spare = into
+		x.pin.Pin(&into[0])
+		x.pinned = true
 	} else {
-		copy(into, r.head[16:])
+		copy(into, x.head[16:])
 	}
-	t.bodies(r, roleBody, into, tag)
+	t.bodies(x, roleBody, into, tag)
 }

@@ -19,15 +19,15 @@ type table struct {
 	n       int
 	long    int    // of which may take long to move
 	handles []byte // stride handleSize
-	owner   []*request
+	owner   []*transfer
 	role    []int
 	indices []int32
 	status  []byte // stride statusSize
 }
 
 // push makes room for one more handle and returns its slot.
-func (q *table) push(l *library, r *request, role int) *byte {
-	q.owner = append(q.owner[:q.n], r)
+func (q *table) push(l *library, x *transfer, role int) *byte {
+	q.owner = append(q.owner[:q.n], x)
 	q.role = append(q.role[:q.n], role)
 	q.n++
 	if long(role) {
@@ -85,35 +85,35 @@ func (t *Transport) progressLocked(rounds int64) (moved bool) {
 		uintptr(unsafe.Pointer(&q.indices[0])), uintptr(unsafe.Pointer(&q.status[0]))
 	c.done, c.rounds = 0, rounds
 	t.run(c)
-	rc, done := c.rc, c.done
-	if rc == 0 && done <= 0 {
+	rc, n := c.rc, c.done
+	if rc == 0 && n <= 0 {
 		return false
 	}
-	if done < 0 || int(done) > q.n {
+	if n < 0 || int(n) > q.n {
 		err := fmt.Errorf("mpi: %w", t.lib.errorOf("MPI_Testsome", rc))
 		t.failPending(err)
 		return true
 	}
 	failed := rc != 0 // then, and only then, the statuses hold error codes
-	t.ended = t.ended[:0]
-	for k := range int(done) {
+	t.done = t.done[:0]
+	for k := range int(n) {
 		i := int(q.indices[k])
 		st := q.status[k*t.lib.statusSize:][:t.lib.statusSize]
-		e := ended{index: i, r: q.owner[i], role: q.role[i]}
+		e := done{index: i, x: q.owner[i], role: q.role[i]}
 		if failed {
 			e.code = *(*int32)(unsafe.Pointer(&st[t.lib.statusErr]))
 		}
 		t.count(&e, st)
-		t.ended = append(t.ended, e)
+		t.done = append(t.done, e)
 	}
 	// From the back, as remove moves the last entry into the hole.
-	slices.SortFunc(t.ended, func(a, b ended) int { return b.index - a.index })
-	for _, e := range t.ended {
+	slices.SortFunc(t.done, func(a, b done) int { return b.index - a.index })
+	for _, e := range t.done {
 		q.remove(t.lib, e.index)
 	}
-	for i := range t.ended {
-		t.part(&t.ended[i])
-		t.ended[i].r = nil
+	for i := range t.done {
+		t.part(&t.done[i])
+		t.done[i].x = nil
 	}
 	return true
 }
@@ -131,7 +131,7 @@ func (t *Transport) progressOne(rounds int64) (moved bool) {
 		}
 		return c.rc != 0
 	}
-	e := ended{r: q.owner[0], role: q.role[0], code: c.rc}
+	e := done{x: q.owner[0], role: q.role[0], code: c.rc}
 	t.count(&e, q.status)
 	q.pop()
 	t.part(&e)
@@ -139,60 +139,59 @@ func (t *Transport) progressOne(rounds int64) (moved bool) {
 }
 
 // count asks how much a receive of device memory got; the lengths of others are in their heads.
-func (t *Transport) count(e *ended, status []byte) {
+func (t *Transport) count(e *done, status []byte) {
 	if e.role == roleDevice {
 		purego.SyscallN(t.lib.fn.getCount, uintptr(unsafe.Pointer(&status[0])), t.lib.byteType.value, uintptr(unsafe.Pointer(&t.got)))
 		e.got = t.got
 	}
 }
 
-// ended is a message that MPI has completed.
-type ended struct {
+// done is a message that MPI has completed.
+type done struct {
 	index int
-	r     *request
+	x     *transfer
 	role  int
 	code  int32
 	got   int32
 }
 
 // part ends one message of a request; of a receive's head, it posts the rest.
-func (t *Transport) part(e *ended) {
-	r := e.r
-	r.parts--
+func (t *Transport) part(e *done) {
+	x := e.x
+	x.parts--
 	switch {
 	case e.code != 0:
 		name := "MPI_Irecv"
-		if r.send {
+		if x.send {
 			name = "MPI_Isend"
 		}
-		r.fail(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, e.code)))
-	case e.role == roleFirst && !r.cancelled:
-		t.arrived(r)
-	case e.role == roleDevice && !r.cancelled:
-		r.got += int(e.got)
-		if r.parts == 0 && r.got != len(r.buf) {
-			r.fail(r.wrongLength(r.got))
+		x.fail(fmt.Errorf("mpi: %v: %w", x, t.lib.errorOf(name, e.code)))
+	case e.role == roleFirst && !x.cancelled:
+		t.arrived(x)
+	case e.role == roleDevice && !x.cancelled:
+		x.got += int(e.got)
+		if x.parts == 0 && x.got != len(x.buf) {
+			x.fail(x.wrongLength(x.got))
 		}
 	}
-	if r.parts == 0 {
-		r.release()
-		r.complete(r.first)
+	if x.parts == 0 {
+		x.end(x.first)
 	}
 }
 
 func (t *Transport) failPending(err error) {
-	for _, r := range t.table.owner[:t.table.n] {
-		r.complete(err)
+	for _, x := range t.table.owner[:t.table.n] {
+		x.r.complete(err)
 	}
 }
 
 // cancelReceives takes back receives that nothing has arrived for.
 func (t *Transport) cancelReceives() {
 	q := &t.table
-	for i, r := range q.owner[:q.n] {
+	for i, x := range q.owner[:q.n] {
 		if q.role[i] == roleFirst || q.role[i] == roleDevice {
-			r.cancelled = true
-			r.fail(collectives.ErrClosed)
+			x.cancelled = true
+			x.fail(collectives.ErrClosed)
 			purego.SyscallN(t.lib.fn.cancel, uintptr(unsafe.Pointer(&q.handles[i*t.lib.handleSize])))
 		}
 	}
@@ -204,23 +203,24 @@ func (r *request) block(ctx context.Context, urgent <-chan struct{}) error {
 	r.t.mu.Lock()
 	if r.finished() {
 		r.t.mu.Unlock()
-		return r.err
+		return r.result()
 	}
-	if r.ch == nil {
-		r.ch = make(chan struct{})
+	m := r.extra()
+	if m.ch == nil {
+		m.ch = make(chan struct{})
 	}
-	ch := r.ch
+	ch := m.ch
 	r.t.mu.Unlock()
 	r.t.patient.Add(1)
 	defer r.t.patient.Add(-1)
 	select {
 	case <-ch:
-		return r.err
+		return r.result()
 	case <-urgent:
 		return nil
 	case <-ctx.Done():
 		if r.finished() {
-			return r.err
+			return r.result()
 		}
 		return ctx.Err()
 	}
@@ -248,7 +248,7 @@ func (t *Transport) drive(ctx context.Context, r *request) error {
 		t.mu.Unlock()
 	}
 	if r.finished() {
-		return r.err
+		return r.result()
 	}
 	t.waiters.Add(1)
 	defer t.leave()
@@ -261,7 +261,7 @@ func (t *Transport) drive(ctx context.Context, r *request) error {
 			t.mu.Unlock()
 		}
 		if r.finished() {
-			return r.err
+			return r.result()
 		}
 		if moved {
 			since = time.Time{}

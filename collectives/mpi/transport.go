@@ -3,7 +3,6 @@ package mpi
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,10 +49,11 @@ type Transport struct {
 	got       int32      // output of MPI_Get_count
 	table     table
 	turns     int // of waiters at driving progress
-	ended     []ended
+	done      []done
 	slots     slots
-	fresh     []request // to be handed out
-	number    int       // of the last message with a body
+	fresh     []request   // to be handed out
+	spares    []*transfer // to be used again
+	number    int         // of the last message with a body
 	closed    bool
 	finalized bool
 }
@@ -76,131 +76,58 @@ func (t *Transport) Info() map[string]string {
 	return m
 }
 
-// request is one send or receive: one or more messages of MPI.
-type request struct {
-	t         *Transport
-	send      bool
-	device    bool // buf is no memory of the processor
-	peer, tag int
-	buf       []byte
-	head      []byte // slot in MPI's hands
-	spare     []byte // takes a message of the wrong length
-	parts     int    // messages of MPI not complete
-	got       int    // bytes of device memory received
-
-	state  atomic.Uint32
-	err    error
-	first  error // of the parts
-	ch     chan struct{}
-	pin    runtime.Pinner
-	pinned bool
-
-	cancelled bool
-}
-
-func (r *request) finished() bool { return r.state.Load() != 0 }
-
-func (r *request) String() string {
-	if r.send {
-		return fmt.Sprintf("send to rank %d, tag %d", r.peer, r.tag)
-	}
-	return fmt.Sprintf("receive from rank %d, tag %d", r.peer, r.tag)
-}
-
-// complete ends r for its waiters; mu is held, or r is known to nobody yet.
-func (r *request) complete(err error) {
-	if r.finished() {
-		return
-	}
-	r.err = err
-	r.state.Store(1)
-	if r.ch != nil {
-		close(r.ch)
-	}
-}
-
-// fail keeps the first error; the request ends when MPI holds no part of it.
-func (r *request) fail(err error) {
-	if r.first == nil {
-		r.first = err
-	}
-}
-
-func (r *request) wrongLength(got int) error {
-	return &collectives.ErrLength{From: r.peer, Tag: r.tag, Want: len(r.buf), Got: got}
-}
-
-// release gives the buffers back once MPI holds no part of them.
-func (r *request) release() {
-	if r.pinned {
-		r.pin.Unpin()
-		r.pinned = false
-	}
-	if r.head != nil {
-		r.t.slots.put(r.head)
-	}
-	r.buf, r.head, r.spare = nil, nil, nil
-}
-
 // Isend starts sending b; see collectives.Transport.
 func (t *Transport) Isend(to, tag int, b []byte) collectives.Request {
 	if len(b) <= smallBytes && to >= 0 && to < t.size && tag >= 0 && tag <= collectives.MaxTag {
 		return t.sendSmall(to, tag, b)
 	}
-	return t.post(&request{t: t, send: true, peer: to, tag: tag, buf: b})
+	return t.post(true, false, to, tag, b)
 }
 
 // Irecv starts receiving len(b) bytes; see collectives.Transport.
 func (t *Transport) Irecv(from, tag int, b []byte) collectives.Request {
-	if len(b) <= smallBytes && from >= 0 && from < t.size && tag >= 0 && tag <= collectives.MaxTag {
-		return t.receiveSmall(from, tag, b)
-	}
-	return t.post(&request{t: t, peer: from, tag: tag, buf: b})
+	return t.post(false, false, from, tag, b)
 }
 
-func (t *Transport) post(r *request) *request {
-	if r.peer < 0 || r.peer >= t.size {
-		r.complete(fmt.Errorf("mpi: %v: the world has %d ranks", r, t.size))
-		return r
+func (t *Transport) post(send, device bool, peer, tag int, b []byte) *request {
+	wrong := ""
+	switch {
+	case peer < 0 || peer >= t.size:
+		wrong = fmt.Sprintf("the world has %d ranks", t.size)
+	case tag < 0 || tag > collectives.MaxTag:
+		wrong = fmt.Sprintf("tags go from 0 to %d", collectives.MaxTag)
+	case device && tag >= deviceTag:
+		wrong = fmt.Sprintf("tags of device memory go from 0 to %d", deviceTag-1)
 	}
-	if r.tag < 0 || r.tag > collectives.MaxTag {
-		r.complete(fmt.Errorf("mpi: %v: tags go from 0 to %d", r, collectives.MaxTag))
-		return r
-	}
-	if r.device && r.tag >= deviceTag {
-		r.complete(fmt.Errorf("mpi: %v: tags of device memory go from 0 to %d", r, deviceTag-1))
-		return r
-	}
-	if len(r.buf) > smallBytes && !r.device {
-		r.pin.Pin(&r.buf[0])
-		r.pinned = true
+	if wrong != "" {
+		return ended(fmt.Errorf("mpi: %v: %s", &transfer{send: send, peer: peer, tag: tag}, wrong))
 	}
 	t.mu.Lock()
-	t.postLocked(r)
-	t.mu.Unlock()
-	return r
-}
-
-// postLocked gives r to MPI. mu is held.
-func (t *Transport) postLocked(r *request) {
 	if t.closed {
-		r.release()
-		r.complete(collectives.ErrClosed)
-		return
+		t.mu.Unlock()
+		return ended(collectives.ErrClosed)
 	}
-	if r.device {
-		t.startDevice(r)
-	} else if r.send {
-		t.sendAll(r)
-	} else {
-		r.head = t.slots.get()
-		t.start(r, roleFirst, r.head, r.tag, t.comm)
+	x := t.transfer(send, peer, tag, b)
+	r := x.r
+	if len(b) > smallBytes && !device {
+		x.pin.Pin(&b[0])
+		x.pinned = true
 	}
-	if r.parts == 0 { // MPI refused the first one
-		r.release()
-		r.complete(r.first)
+	switch x.device = device; {
+	case device:
+		t.startDevice(x)
+	case send:
+		t.sendAll(x)
+	default:
+		x.head = t.slots.get()
+		t.start(x, roleFirst, x.head, tag, t.comm)
+	}
+	if x.parts == 0 { // MPI refused the first one
+		x.end(x.first)
 	}
 	t.wakePoller()
+	t.mu.Unlock()
+	return r
 }
 
 // wakePoller has what was posted looked after. mu is held.
@@ -214,21 +141,21 @@ func (t *Transport) wakePoller() {
 }
 
 // start gives b to MPI as one message.
-func (t *Transport) start(r *request, role int, b []byte, tag int, comm uintptr) bool {
+func (t *Transport) start(x *transfer, role int, b []byte, tag int, comm uintptr) bool {
 	c, name := &t.receiving, "MPI_Irecv"
-	if r.send {
+	if x.send {
 		c, name = &t.sending, "MPI_Isend"
 	}
-	slot := t.table.push(t.lib, r, role)
+	slot := t.table.push(t.lib, x, role)
 	c.arg = [7]uintptr{uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), t.lib.byteType.value,
-		uintptr(r.peer), uintptr(tag), comm, uintptr(unsafe.Pointer(slot))}
+		uintptr(x.peer), uintptr(tag), comm, uintptr(unsafe.Pointer(slot))}
 	t.run(c)
 	if c.rc != 0 {
 		t.table.pop()
-		r.fail(fmt.Errorf("mpi: %v: %w", r, t.lib.errorOf(name, c.rc)))
+		x.fail(fmt.Errorf("mpi: %v: %w", x, t.lib.errorOf(name, c.rc)))
 		return false
 	}
-	r.parts++
+	x.parts++
 	return true
 }
 
@@ -308,14 +235,14 @@ func (r *request) Test() (bool, error) {
 	if !r.finished() {
 		return false, nil
 	}
-	return true, r.err
+	return true, r.result()
 }
 
 // Wait drives MPI until the request is complete. When ctx ends first, the
 // request is still in flight and its buffer still MPI's.
 func (r *request) Wait(ctx context.Context) error {
 	if r.finished() {
-		return r.err
+		return r.result()
 	}
 	t := r.t
 	if patient, urgent := collectives.Patience(ctx); patient && t.pause > 0 {
