@@ -282,7 +282,20 @@ func TestGPUCheckScript(t *testing.T) {
 	}
 	var got struct {
 		Failed []string
-		Parts  struct {
+		Aims   map[string]struct {
+			Got     float64
+			Reached *bool
+		}
+		Parts struct {
+			Block struct {
+				Share float64 `json:"share_of_matrix_rate"`
+			}
+			Memory struct {
+				Card struct {
+					Asked int64 `json:"bytes_asked"`
+					Gone  int64 `json:"bytes_gone"`
+				}
+			}
 			Parity struct {
 				Steps int
 				Worst float64 `json:"largest_relative_difference"`
@@ -298,7 +311,8 @@ func TestGPUCheckScript(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	if p := got.Parts; p.Parity.Steps != 4 || p.Rates.Matrix["bf16"] <= 0 || len(p.Pipeline.Table) != 4 || p.Pipeline.Table[2]["2BP, concat all, graphs"] == nil || len(got.Failed) > 0 {
+	if p := got.Parts; p.Parity.Steps != 4 || p.Rates.Matrix["bf16"] <= 0 || len(p.Pipeline.Table) != 4 || p.Pipeline.Table[2]["2BP, concat all, graphs"] == nil || len(got.Failed) > 0 ||
+		p.Block.Share <= 0 || p.Memory.Card.Asked == 0 || p.Memory.Card.Asked != p.Memory.Card.Gone || len(got.Aims) != 2 {
 		t.Errorf("the file has %s", b)
 	}
 }

@@ -36,13 +36,85 @@ func TestCardConformance(t *testing.T) {
 	if os.Getenv(sizeEnv) != "" {
 		t.Skip("the emulated card has passed it with all accesses checked")
 	}
-	kerneltest.Run(t, maker(o))
+	h := newHeld(t, o)
+	kerneltest.Run(t, h.maker(o))
 	o.CublasLt = "none"
 	for _, c := range kerneltest.Cases() {
 		if c.ThreadsMayDiffer {
-			if err := c.Check(maker(o)); err != nil {
+			if err := c.Check(h.maker(o)); err != nil {
 				t.Errorf("own products: %v", err)
 			}
+		}
+	}
+	t.Logf("%d devices opened", h.opened)
+}
+
+// held keeps a device open, and with it the card's context: the suite opens hundreds of
+// devices, and a card makes a context in a good part of a second.
+type held struct {
+	o      cuda.Options
+	d      *cuda.Device
+	opened int
+}
+
+func newHeld(t *testing.T, o cuda.Options) *held {
+	t.Helper()
+	h := &held{o: o}
+	var err error
+	if h.d, err = cuda.New(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.d.Close() })
+	return h
+}
+
+func (h *held) maker(o cuda.Options) kerneltest.Maker {
+	return func(int) (kernels.Device, error) {
+		h.opened++
+		d, err := cuda.New(o)
+		if err == nil {
+			return d, nil
+		}
+		// A kernel's failure is the context's to its end: what comes now gets a new one.
+		_ = h.d.Close()
+		var again error
+		if h.d, again = cuda.New(h.o); again != nil {
+			return nil, err
+		}
+		return cuda.New(o)
+	}
+}
+
+// What is gone of the card's memory is what was asked for, and what the device says that it holds beside.
+func TestCardMemory(t *testing.T) {
+	o := card(t)
+	h := newHeld(t, o) // what the context takes is gone already
+	free := func() int64 {
+		n, _, err := cardMemory(o.Driver)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := free()
+	asked := min(int64(1)<<30, before/4)
+	b, err := h.d.Alloc(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := before - free()
+	h.d.Free(b)
+	// A driver gives memory in pieces of 2 MiB.
+	if gone < asked || gone > asked+4<<20 {
+		t.Errorf("asked for %d bytes, %d are gone: does somebody else use the card?", asked, gone)
+	}
+	if file := os.Getenv(measureEnv); file != "" {
+		b, err := json.Marshal(map[string]any{"bytes_asked": asked, "bytes_gone": gone, "own_memory": h.d.Info()["own memory"], "scratch": h.d.Info()["scratch"]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, b, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
