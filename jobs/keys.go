@@ -142,8 +142,9 @@ var keyList = []Key{
 	{Name: "slurm.mpi", Doc: "Wire-up for `srun --mpi=`: `pmix` for Open MPI, `pmi2` for MPICH and its kin, or another name that `srun --mpi=list` gives. `auto`: from `transport.libmpi`, else from the `mpirun` found when submitting."},
 	{Name: "slurm.modules", Doc: "Environment modules that the batch script loads, in this order."},
 	{Name: "slurm.environment", Doc: "Variables that the batch script exports: `[\"UCX_TLS=rc,self\"]`."},
-	{Name: "slurm.container", Doc: "Apptainer image that the ranks run in: a path, or `docker://…`. pipetrain itself stays outside of the image. Relative to the job file's folder.", path: mayBePath},
-	{Name: "slurm.container_options", Doc: "Further options of `apptainer exec`: `[\"--nv\", \"--bind=/scratch\"]`."},
+	{Name: "slurm.container", Doc: "Image that the ranks run in: a path, for Apptainer also `docker://…`. pipetrain itself stays outside of the image. Relative to the job file's folder.", path: mayBePath},
+	{Name: "slurm.container_tool", Doc: "What runs the image: `apptainer exec`, `singularity exec`, or Charliecloud's `ch-run`.", Choices: []string{"apptainer", "singularity", "charliecloud"}},
+	{Name: "slurm.container_options", Doc: "Further options of that tool: `[\"--nv\", \"--bind=/scratch\"]`."},
 	{Name: "slurm.options", Doc: "Further options of `sbatch`: `[\"--exclusive\", \"--mem=0\"]`."},
 }
 
@@ -162,7 +163,7 @@ func Default() Spec {
 		Transport:  Transport{Kind: "auto"},
 		Checkpoint: Checkpoint{Keep: 2},
 		Run:        Run{StartTimeout: time.Minute},
-		Slurm:      Slurm{SignalBefore: 2 * time.Minute, Requeue: true, MaxRestarts: 3, Launcher: "auto", MPI: "auto"},
+		Slurm:      Slurm{SignalBefore: 2 * time.Minute, Requeue: true, MaxRestarts: 3, Launcher: "auto", MPI: "auto", ContainerTool: "apptainer"},
 	}
 }
 

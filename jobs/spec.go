@@ -152,8 +152,9 @@ type Slurm struct {
 	Launcher         string        `toml:"launcher"`     // auto | srun | mpirun
 	MPI              string        `toml:"mpi"`          // auto | pmix | pmi2 | another of srun --mpi=list
 	Modules          List          `toml:"modules"`
-	Environment      List          `toml:"environment"` // NAME=value
-	Container        string        `toml:"container"`   // Apptainer image: path, or docker://…
+	Environment      List          `toml:"environment"`    // NAME=value
+	Container        string        `toml:"container"`      // image: path, or docker://… of Apptainer
+	ContainerTool    string        `toml:"container_tool"` // apptainer | singularity | charliecloud
 	ContainerOptions List          `toml:"container_options"`
 	Options          List          `toml:"options"` // further options of sbatch
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 )
 
+// termEcho is how long further SIGTERMs are the first one's: at a time limit Slurm sends one, and
+// srun another.
+const termEcho = 3 * time.Second
+
 // world is a running world; one goroutine, the loop, owns it.
 type world struct {
 	cfg     Config
@@ -25,6 +29,7 @@ type world struct {
 	started time.Time
 
 	requests int           // SIGINT, SIGTERM, SIGHUP so far
+	termAt   time.Time     // of the first SIGTERM
 	asked    string        // the signal that asked first
 	failed   error         // ends the world before or beside any rank: not startable, start time-out
 	cut      exitcode.Code // why the world was ended from outside; 0: it was not
@@ -229,6 +234,13 @@ func (w *world) signalled(s syscall.Signal) {
 	case syscall.SIGCONT:
 		w.forward(syscall.SIGCONT, true)
 		return
+	}
+	if s == syscall.SIGTERM {
+		if w.termAt.IsZero() {
+			w.termAt = time.Now()
+		} else if time.Since(w.termAt) < termEcho {
+			return
+		}
 	}
 	w.requests++
 	if w.asked == "" {

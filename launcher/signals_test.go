@@ -176,6 +176,7 @@ func TestSignals(t *testing.T) {
 		{"USR1 in a run", "*: joined; train 100000", "stepping", []syscall.Signal{syscall.SIGUSR1}, 7, "stopped after step", nil},
 		{"USR2 in a run", "*: joined; train 100000", "stepping", []syscall.Signal{syscall.SIGUSR2}, 7, "stopped after step", nil},
 		{"TERM to deaf ranks", "*: deaf; joined; step 1; print up; hang", "up", []syscall.Signal{TERM}, 130, "did not stop", func(c *Config) { c.StopTimeout = 500 * time.Millisecond }},
+		{"TERM twice at once, as from Slurm", "*: deaf; joined; step 1; print up; hang", "up", []syscall.Signal{TERM, TERM}, 130, "did not stop", func(c *Config) { c.StopTimeout = 500 * time.Millisecond }},
 		{"TERM to ranks without a handler", "*: default-term; joined; step 1; print up; hang", "up", []syscall.Signal{TERM}, 130, "interrupted by SIGTERM", nil},
 		{"QUIT shows stacks", "*: joined; step 1; print up; hang", "up", []syscall.Signal{syscall.SIGQUIT}, 1, "SIGQUIT: quit", nil},
 	} {

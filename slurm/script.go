@@ -201,14 +201,22 @@ func launchWords(spec *jobs.Spec, l Launch) []string {
 func programWords(spec *jobs.Spec, l Launch) []string {
 	var words []string
 	if image := spec.Slurm.Container; image != "" {
-		words = append(words, "apptainer", "exec")
-		for _, dir := range bound(spec, l) {
-			words = append(words, quote("--bind="+dir))
+		tool := spec.Slurm.ContainerTool
+		if tool == "charliecloud" {
+			words = append(words, "ch-run")
+		} else {
+			words = append(words, tool, "exec")
 		}
+		// Options first: folders may lie below what they bind.
 		for _, o := range spec.Slurm.ContainerOptions {
 			words = append(words, quote(o))
 		}
-		words = append(words, quote(image))
+		for _, dir := range bound(spec, l) {
+			words = append(words, quote("--bind="+dir))
+		}
+		if words = append(words, quote(image)); tool == "charliecloud" {
+			words = append(words, "--")
+		}
 	}
 	words = append(words, quote(l.Binary), "--auto-resume", "--out", `"$run"`)
 	for _, set := range l.Sets {

@@ -38,6 +38,8 @@ var scripts = []struct {
 		func() Launch { return launch("pmi2") }},
 	{"array", []string{`slurm.array="0-9%2"`, "slurm.container=/images/a b.sif", `slurm.container_options=["--nv"]`, "slurm.nodes=1", "slurm.max_restarts=0"},
 		func() Launch { l := launch("pmix"); l.Sets = []string{"seed=%a"}; return l }},
+	{"container", []string{"slurm.container=/images/it's", "slurm.container_tool=charliecloud", `slurm.container_options=["--bind=/scratch"]`, "slurm.requeue=false"},
+		func() Launch { return launch("pmi2") }},
 	{"mpirun", []string{"slurm.gpus_per_node=2", "slurm.requeue=false", "slurm.signal_before=0s"},
 		func() Launch {
 			l := launch("")

@@ -238,6 +238,11 @@ func slurmExits(t *testing.T, disk string) {
 		"srun pmi2": {"srun", "-K1", "--mpi=pmi2", "-N2", "-n4", pipetrainPath, "--quiet"},
 		"sbatch":    nil,
 	}
+	// These wait as well, for Slurm.
+	t.Run("time limit", func(t *testing.T) { t.Parallel(); slurmLimit(t) })
+	for _, mpi := range []string{"pmix", "pmi2"} {
+		t.Run("container "+mpi, func(t *testing.T) { t.Parallel(); slurmContainer(t, mpi) })
+	}
 	for way, command := range ways {
 		for _, c := range exitCauses(disk) {
 			t.Run(way+"/"+c.name, func(t *testing.T) {

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+)
+
+// slurmLimit has jobs reach their time limit: one that is asked before, one that Slurm ends, one whose rank heeds nothing.
+// Slurm looks at limits twice a minute, so that all three wait at once.
+func slurmLimit(t *testing.T) {
+	job := writeJob(t, tinyJob)
+	begun := func(name string, sets ...string) (id, out string) {
+		out = filepath.Join(t.TempDir(), name)
+		args := []string{"--out", out}
+		for _, set := range append(sets, "train.steps=1000000", "checkpoint.every=3", "slurm.nodes=1", `slurm.time="1"`) {
+			args = append(args, "--set", set)
+		}
+		id = submitted(t, append(args, job)...)
+		trains(t, out, 5)
+		for _, pid := range processesOf(t, out, true) {
+			_ = syscall.Setpriority(syscall.PRIO_PROCESS, pid, 15) // it only waits here
+		}
+		return id, out
+	}
+	// A minute is the shortest limit, of which Slurm's warning leaves half; those that it does not warn have it cut.
+	over := func(id string) { slurmTool(t, "scontrol", "update", "JobId="+id, "EndTime=now+1") }
+
+	asked, askedOut := begun("asked", "parallel.stages=2")
+	ended, endedOut := begun("ended", "parallel.stages=1", "slurm.signal_before=0s")
+	over(ended)
+	deaf, deafOut := begun("deaf", "parallel.stages=2", "slurm.signal_before=0s", "slurm.requeue=false")
+	held := processesOf(t, deafOut, true)[0]
+	go func() { // Slurm sends SIGCONT too
+		for syscall.Kill(held, syscall.SIGSTOP) == nil {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	over(deaf)
+
+	for _, c := range []struct{ id, out, says string }{{asked, askedOut, "ended with code 7 (USR1)"}, {ended, endedOut, "ended with code 7 (LIMIT)"}} {
+		waitFor(t, "the end of "+c.out, func() bool { return strings.Contains(jobLogs(c.out), "goes back into the queue") })
+		waitFor(t, "start 2", func() bool { return strings.Contains(jobLogs(c.out), "goes on after step ") })
+		log := jobLogs(c.out)
+		end := regexp.MustCompile(regexp.QuoteMeta(c.says) + `: .*after step (\d+)`).FindStringSubmatch(log)
+		again := regexp.MustCompile(`start 2, .*: goes on after step (\d+)`).FindStringSubmatch(log)
+		if end == nil || again == nil || end[1] != again[1] {
+			t.Fatalf("the end is %q, the second start %q:\n%s", end, again, log)
+		}
+		step, _ := strconv.Atoi(end[1])
+		trains(t, c.out, step)
+		mustRun(t, "cancel", c.id)
+		jobEnds(t, c.id, c.out)
+		if rec, err := exitcode.Read(c.out); err != nil || rec.Code != exitcode.Stopped {
+			t.Errorf("exit record %+v, %v", rec, err)
+		}
+		if n := len(losses(t, c.out)); n <= step { // and no step twice, and none left out
+			t.Errorf("%d steps in all, %d in the first start", n, step)
+		}
+	}
+
+	jobEnds(t, deaf, deafOut)
+	if state := jobState(t, deaf); state != "TIMEOUT" {
+		t.Errorf("a job whose rank does not heed TERM is %s", state)
+	}
+	// Slurm kills the script and the guard too: nobody is left to write a record, and status has Slurm's word.
+	if rec, err := exitcode.Read(deafOut); err == nil {
+		t.Errorf("exit record %+v", rec)
+	}
+	if said := mustRun(t, "status", deafOut).stdout; !strings.Contains(said, "state  timeout") {
+		t.Errorf("status says %s", said)
+	}
+	whole(t, deafOut)
+}
