@@ -327,6 +327,25 @@ class Checks:
                     self.partial("pipeline", out)
         return out
 
+    def tables(self):
+        """The figures that are looked at first, as Markdown, for docs/results."""
+        r = self.result
+        lines = [f"{r.get('version', '')}; `{r.get('command', '')}`; " + ", ".join(r.get("nvidia_smi", [])[1:]), "", "| | reached | aim |", "|---|---|---|"]
+        lines += [f"| {name} | {a['got']:.3g} | {a['least']:g} |" for name, a in r["aims"].items()]
+        p = r["parts"].get("pipeline", {})
+        if p.get("table"):
+            lines += ["", f"Ranks share the card; MPS: {p['mps_how']}. Seconds of a step, speed-up by 2BP as measured (as predicted).", ""]
+            keys = list(max(p["table"], key=len))[2:]
+            lines += ["| schedule | " + " | ".join(keys) + " |", "|---" * (len(keys) + 1) + "|"]
+            for row in p["table"]:
+                cells = []
+                for key in keys:
+                    c = row.get(key, {})
+                    cell = f"{c['makespan']:.4f}" if "makespan" in c else "failed" if "error" in c else "not run"
+                    cells.append(cell + (f" ×{c['speedup']:.2f} (×{c['speedup_predicted']:.2f})" if "speedup" in c else ""))
+                lines.append(f"| {row['schedule']} | " + " | ".join(cells) + " |")
+        return "\n".join(lines) + "\n"
+
     def partial(self, part, found):
         self.result["parts"][part] = dict(found, unfinished=True)
         self.save()
@@ -453,6 +472,12 @@ def main():
         c.save()
         shutil.rmtree(c.tmp, ignore_errors=True)
         print(f"written: {args.out}" if args.out else c.text(), end="\n" if args.out else "", flush=True)
+    try:
+        print(c.tables())
+        if args.out:
+            args.out.with_suffix(".md").write_text(c.tables())
+    except Exception as e:  # the figures are in the file all the same
+        print(f"cuda-check: the tables: {type(e).__name__}: {e}", file=sys.stderr)
     for name, a in c.result["aims"].items():
         print(f"    {name}: {a['got']:.3g}, aim {a['least']:g}: {'not judged' if a['reached'] is None else 'reached' if a['reached'] else 'MISSED'}")
     if c.result["failed"]:

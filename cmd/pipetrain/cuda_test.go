@@ -280,6 +280,10 @@ func TestGPUCheckScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tables, err := os.ReadFile(strings.TrimSuffix(file, "json") + "md")
+	if err != nil || !strings.Contains(string(tables), "\n| 1F1B-2 | ") || strings.Contains(string(tables), "not run") || strings.Contains(string(tables), "failed") {
+		t.Errorf("%v: %s", err, tables)
+	}
 	var got struct {
 		Failed []string
 		Aims   map[string]struct {

@@ -63,10 +63,14 @@ func (d *Device) openPool() error {
 	if able, err := d.card.device.Attribute(driver.MemoryPools); err != nil || able == 0 {
 		return nil // an old driver does not know the attribute
 	}
-	var err error
-	if d.pool, err = d.ctx.NewPool(); err != nil {
+	pool, err := d.ctx.NewPool()
+	if errors.Is(err, driver.NotSupported) {
+		return nil // some virtual GPUs
+	}
+	if err != nil {
 		return err
 	}
+	d.pool = pool
 	p, err := d.pool.Alloc(reservedBytes, d.first.stream)
 	if err != nil {
 		return err

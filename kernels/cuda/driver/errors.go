@@ -25,6 +25,7 @@ const (
 	IllegalAddress Result = 700
 	LaunchFailed   Result = 719
 	Unavailable    Result = 46 // the card is another process's
+	NotSupported   Result = 801
 	SystemMismatch Result = 803
 )
 

@@ -60,7 +60,7 @@ struct Settings {
   bool mismatch;      // _MISMATCH: the kernel's module is of another version
   bool busy;          // _BUSY: the card is in exclusive use by another process
   bool peers;         // _PEERS=0: cards do not reach each other
-  bool pools;         // _POOLS=0: no memory pools
+  int pools;          // _POOLS=0: no memory pools; 2: the card says it has some, and the driver makes none
   int ptx;            // _PTX: the newest PTX that is compiled, 80 is 8.0; by the driver's CUDA
   int delay;          // _DELAY: the longest random delay of a stream's operation, in µs, 150
   std::vector<int> visible;  // CUDA_VISIBLE_DEVICES

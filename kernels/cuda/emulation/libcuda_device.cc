@@ -25,7 +25,7 @@ static Settings read_settings() {
   s.mismatch = number("MISMATCH", 0) != 0;
   s.busy = number("BUSY", 0) != 0;
   s.peers = number("PEERS", 1) != 0;
-  s.pools = number("POOLS", 1) != 0;
+  s.pools = (int)number("POOLS", 1);
   s.delay = (int)number("DELAY", 150);
   const char* v = getenv("CUDA_VISIBLE_DEVICES");
   if (!v) {
@@ -182,7 +182,7 @@ CUDA_API int cuDeviceGetAttribute(int* v, int attribute, int device) {
   if (!known(device)) return kInvalidDevice;
   const int values[][2] = {{1, 1024}, {8, 49152}, {10, 32}, {13, 1000000}, {16, 4}, {20, settings().busy ? 3 : 0}, {33, 1},
                            {34, settings().visible[device]}, {36, 1000000}, {37, 64}, {38, 1 << 20}, {41, 1}, {50, 0},
-                           {75, settings().major}, {76, settings().minor}, {97, 166912}, {115, settings().pools}};
+                           {75, settings().major}, {76, settings().minor}, {97, 166912}, {115, settings().pools != 0}};
   for (auto& one : values) {
     if (one[0] == attribute) return *v = one[1], kSuccess;
   }

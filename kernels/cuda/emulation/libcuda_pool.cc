@@ -106,7 +106,7 @@ static_assert(sizeof(PoolProps) == 88, "CUmemPoolProps has 88 bytes");
 
 CUDA_API int cuMemPoolCreate(void** pool, const PoolProps* props) {
   if (int r = ready()) return r;
-  if (!settings().pools) return kNotSupported;
+  if (settings().pools != 1) return kNotSupported;
   // Page-locked memory of a device that no other process sees.
   if (props->alloc_type != 1 || props->handle_types != 0 || props->location_type != 1) return kInvalidValue;
   if (props->location_id < 0 || props->location_id >= (int)settings().visible.size() || props->max_size || props->usage) return kInvalidValue;
