@@ -114,7 +114,7 @@ func childScatter(args string) error {
 
 // Large scratch comes from a memory pool, or where there are none from what queues keep; the numbers are the same.
 func TestScratch(t *testing.T) {
-	libcuda, _ := emulated(t, emutest.Options{Fast: true})
+	libcuda, _ := emulated(t, emutest.Options{})
 	for _, c := range []struct{ pools, want string }{{"1", "memory-pool"}, {"0", "kept-by-queues"}, {"2", "kept-by-queues"}} {
 		if out, err := child(t, "scatter "+libcuda+" "+c.want, "PIPETRAIN_EMULATION_POOLS="+c.pools); err != nil {
 			t.Errorf("%s: %v: %s", c.want, err, out)
