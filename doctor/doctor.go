@@ -89,6 +89,8 @@ type Host struct {
 	// Job makes the checks strict about what this job needs; nil: in general.
 	Job *jobs.Spec
 	Backends
+
+	joined collectives.Transport // by checkAllRanks
 }
 
 // Backends are the parts of the program that the checks try out. A nil one is
@@ -155,6 +157,9 @@ func Checks() []Check {
 
 		{Group: "mpi", Name: "this process", Run: checkWorld},
 		{Group: "mpi", Name: "all ranks", Run: checkAllRanks, Limit: time.Minute},
+		{Group: "mpi", Name: "peers", Run: checkPeers, Limit: 2 * time.Minute},
+		{Group: "mpi", Name: "shared folder", Run: checkSharedFolder},
+		{Group: "mpi", Name: "shared gpus", Run: checkSharedGPUs},
 		{Group: "mpi", Name: "shared memory", Run: checkShm},
 		{Group: "mpi", Name: "libraries", Run: checkMPILibraries},
 		{Group: "mpi", Name: "launchers", Run: checkMPILaunchers},

@@ -37,11 +37,7 @@ func existing(path string) string {
 
 // checkRunFolder does in the run folder what a checkpoint does: write, sync, rename, sync the folder.
 func checkRunFolder(_ context.Context, h *Host) []Finding {
-	run := h.RunDir
-	if run == "" {
-		run = "runs"
-	}
-	run, err := filepath.Abs(run)
+	run, err := filepath.Abs(h.runDir())
 	if err != nil {
 		return []Finding{fails("", "%v", err)}
 	}

@@ -67,7 +67,18 @@ func mpiFolders(h *Host) []string {
 func findMPI(h *Host) (libs []mpiLibrary, bad []string) {
 	paths := librariesIn(mpiFolders(h), "libmpi_abi.so.*", "libmpi.so.40*", "libmpi.so.12*", "libmpich.so.12*", "libmpi_cray.so.12*", "libmpi.so")
 	if h.Job != nil && h.Job.Transport.LibMPI != "" {
-		paths = append([]string{h.Job.Transport.LibMPI}, paths...)
+		name := h.Job.Transport.LibMPI
+		if !strings.Contains(name, "/") { // the loader looks for it
+			all := librariesIn(mpiFolders(h), name)
+			if len(all) == 0 {
+				bad = append(bad, fmt.Sprintf("transport.libmpi = %q is in none of the loader's folders", name))
+			}
+			paths = append(all, paths...)
+		} else {
+			paths = append([]string{name}, paths...)
+		}
+		seen := map[string]bool{}
+		paths = slices.DeleteFunc(paths, func(p string) bool { was := seen[p]; seen[p] = true; return was })
 	}
 	for _, p := range paths {
 		l, err := identifyMPI(p)

@@ -137,6 +137,8 @@ func TestMPIBad(t *testing.T) {
 	expect(t, h, checkMPILibraries, Fails, "the job asks for")
 	h.Job.Transport.LibMPI = "/no/libmpi.so"
 	expect(t, h, checkMPILibraries, Fails, "/no/libmpi.so")
+	h.Job.Transport.LibMPI = "libmpi.so.40"
+	expect(t, h, checkMPILibraries, Fails, "in none of the loader's folders")
 
 	h = host(t, map[string]string{"usr/lib/libmpi.so.40": "text", "usr/lib/libmpi.so.12": otherELF()})
 	expect(t, h, checkMPILibraries, Warning, "libmpi.so.40 is no shared library", "libmpi.so.12 is for EM_PPC64")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -75,7 +76,14 @@ func checkMunge(ctx context.Context, h *Host) []Finding {
 	if _, err := h.slurmVersion(ctx); err != nil {
 		return []Finding{ok("not asked: no cluster to use it for")}
 	}
+	socket := []string{}
 	credential, err := h.command(ctx, slurmPatience, nil, munge, "-n")
+	if err != nil {
+		if path := h.mungeSocket(ctx); path != "" {
+			socket = []string{"--socket=" + path}
+			credential, err = h.command(ctx, slurmPatience, nil, munge, "-n", socket[0])
+		}
+	}
 	if err != nil {
 		mend := "start munged (systemctl start munge)"
 		if _, e := os.Stat(h.path("/run/munge")); e != nil {
@@ -83,12 +91,27 @@ func checkMunge(ctx context.Context, h *Host) []Finding {
 		}
 		return []Finding{h.slurmFinding(mend, "no credential: %s", because(credential, err))}
 	}
-	cmd := []string{"sh", "-c", `printf '%s\n' "$1" | "$2"`, "sh", credential, unmunge}
-	out, err := h.command(ctx, slurmPatience, nil, cmd...)
+	cmd := []string{"sh", "-c", `credential=$1; shift; printf '%s\n' "$credential" | "$@"`, "sh", credential, unmunge}
+	out, err := h.command(ctx, slurmPatience, nil, append(cmd, socket...)...)
 	if err != nil {
 		return []Finding{h.slurmFinding("see munged's log; clocks that differ between hosts are a usual cause", "a credential is refused: %s", because(out, err))}
 	}
 	return []Finding{ok("a credential is made and accepted (%s)", field(out, "STATUS"))}
+}
+
+var mungeSocket = regexp.MustCompile(`(?m)^AuthInfo\s*=.*\bsocket=([^,\s]+)`)
+
+// mungeSocket is where Slurm's configuration puts munged, empty for the usual place.
+func (h *Host) mungeSocket(ctx context.Context) string {
+	scontrol := h.look("scontrol")
+	if scontrol == "" {
+		return ""
+	}
+	out, err := h.command(ctx, slurmPatience, nil, scontrol, "show", "config")
+	if m := mungeSocket.FindStringSubmatch(out); err == nil && m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // checkSlurmController asks for the nodes and for the ways to start MPI ranks.

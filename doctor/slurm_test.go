@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -50,6 +52,11 @@ func TestSlurm(t *testing.T) {
 	expect(t, lonely, checkMunge, OK, "not asked")
 	expect(t, lonely, checkSlurmController, OK, "not asked")
 	expect(t, broken("munge", "echo 'Did you start munged?'; exit 6\n"), checkMunge, Warning, "Did you start munged?", "/run/munge")
+	elsewhere := broken("munge", "[ \"$2\" = --socket=/run/m/s ] || { echo 'no socket'; exit 6; }; echo MUNGE:x:\n")
+	if err := os.WriteFile(filepath.Join(elsewhere.Root, "bin/scontrol"), []byte("#!/bin/sh\necho 'AuthInfo                = cred_expire=8,socket=/run/m/s'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, elsewhere, checkMunge, OK, "accepted")
 	expect(t, broken("unmunge", "echo 'unmunge: Error: Expired credential'; exit 15\n"), checkMunge, Warning, "Expired credential", "clocks")
 	expect(t, broken("sinfo", "echo 'slurm_load_partitions: Unable to contact slurm controller'; exit 1\n"), checkSlurmController, Warning, "Unable to contact", "slurmctld")
 	expect(t, broken("sinfo", "echo 'cpu* up 2 down*'; echo 'gpu inact 1 idle'\n"), checkSlurmController, Warning, "no node is up")

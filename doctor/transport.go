@@ -111,7 +111,7 @@ const probeMark = "pipetrain-doctor "
 func checkAllRanks(ctx context.Context, h *Host) []Finding {
 	w := launcher.Detect(h.Env)
 	if h.Join == nil || !w.IsRank() {
-		return []Finding{ok("not a rank: start doctor under mpirun or srun to try all ranks and hosts")}
+		return notARank(h)
 	}
 	t, err := h.Join()
 	if err != nil {
@@ -121,6 +121,7 @@ func checkAllRanks(ctx context.Context, h *Host) []Finding {
 		return []Finding{fails("use the launcher that belongs to the library, or name the library with transport.libmpi",
 			"%s, but the library formed a world of %d: every rank would train alone", w, t.Size())}
 	}
+	h.joined = t
 	x, err := Exercise(ctx, t)
 	if err != nil {
 		return []Finding{fails("see which hosts do not reach each other: firewall, several networks (Open MPI: --mca btl_tcp_if_include, MPICH: -iface)", "%s: %v", w, err)}

@@ -115,10 +115,10 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child
 	if seg := child.Segment(); seg != nil {
 		t, err = local.Join(seg, w.Rank, w.Size, local.Options{Context: ctx})
 		seg.Close()
-	} else {
+	} else if err = wireUp(w, spec.Transport.LibMPI); err == nil {
 		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit, Devices: wantsGPU(spec, w)})
 	}
-	if misfit := (*mpi.Misfit)(nil); errors.As(err, &misfit) {
+	if misfit := (*mpi.Misfit)(nil); errors.As(err, &misfit) && !errors.As(err, new(*explained)) {
 		lib := launcher.LibraryMPICH
 		if misfit.ABI == "Open MPI" {
 			lib = launcher.LibraryOpenMPI

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -18,6 +20,9 @@ import (
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/launcher"
 )
+
+// gatherLimit is how long rank 0 waits for the others' reports, whose checks may take longer.
+const gatherLimit = 3 * time.Minute
 
 // probeFlag makes a process a rank of the doctor's own little world.
 const probeFlag = "probe-mpi"
@@ -36,7 +41,7 @@ func doctorCommand(stdout io.Writer) *cli.Command {
 			world := launcher.Detect(os.Environ())
 			join := func(library string) func() (collectives.Transport, error) {
 				return func() (collectives.Transport, error) {
-					return mpi.Init(mpi.Config{LibMPI: library, Launch: launchOf(world)})
+					return mpi.Init(mpi.Config{LibMPI: library, Launch: launchOf(world), FinalizeLimit: finalizeLimit})
 				}
 			}
 			if lib := c.String(probeFlag); lib != "" {
@@ -70,6 +75,7 @@ func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launch
 		}
 	}
 	var joined collectives.Transport
+	var refused error
 	h.Backends = doctor.Backends{
 		Device: func(kind string) (kernels.Device, error) {
 			spec := jobs.Default()
@@ -87,17 +93,31 @@ func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launch
 			return local.NewWorldWith(ranks, local.Options{Processes: true}), nil
 		},
 		Join: func() (t collectives.Transport, err error) {
-			joined, err = join(library)()
-			return joined, err
+			if refused = wireUp(world, library); refused == nil {
+				joined, refused = join(library)()
+			}
+			return joined, refused
 		},
 		MPIRank: func(library string) []string { return []string{self, "doctor", "--" + probeFlag, library} },
 	}
 	report := doctor.Run(ctx, h, doctor.Checks())
 	reports := []doctor.Report{report}
-	if joined != nil {
+	switch {
+	case joined != nil:
 		defer joined.Close()
-		if reports, err = doctor.Gather(ctx, joined, report); err != nil {
-			return exitcode.With(exitcode.Environment, err)
+		limited, cancel := context.WithTimeout(ctx, gatherLimit)
+		defer cancel()
+		// All are here before anyone leaves, so that closing can be bounded.
+		defer func() { _ = collectives.World(joined).Barrier(limited) }()
+		if reports, err = doctor.Gather(limited, joined, report); err != nil {
+			// Some rank is not there: each tells what it found itself.
+			reports = []doctor.Report{report}
+		}
+	case world.IsRank() && world.Rank > 0:
+		// Nothing joins this rank to the others. Rank 0 has most likely found the same, and says it.
+		reports = nil
+		if misfit := (*mpi.Misfit)(nil); !ended(3*time.Second) && !errors.As(refused, &misfit) {
+			fmt.Fprintf(os.Stderr, "pipetrain: doctor: rank %d on %s: %v\n", world.Rank, report.Host, refused)
 		}
 	}
 	worst := doctor.OK
@@ -120,7 +140,7 @@ func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launch
 	if err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
-	if worst == doctor.Fails {
+	if worst == doctor.Fails || joined == nil && report.Worst == doctor.Fails {
 		return &reported{exitcode.With(exitcode.Environment, fmt.Errorf("the doctor found what would fail"))}
 	}
 	return nil

@@ -168,7 +168,7 @@ func killOne(t testing.TB, r *rand.Rand, out string) {
 	var left []int
 	var over time.Duration
 	// None is left when none was seen for a while: between two commands of the script there is none either.
-	for seen := killed; time.Since(seen) < 300*time.Millisecond && time.Since(killed) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
+	for seen := killed; (len(left) > 0 || time.Since(seen) < 300*time.Millisecond) && time.Since(killed) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
 		if left = processesOf(t, out, false); len(left) > 0 {
 			seen = time.Now()
 			over = seen.Sub(killed)

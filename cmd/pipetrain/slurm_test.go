@@ -24,7 +24,8 @@ func TestSlurm(t *testing.T) {
 	for name, part := range map[string]func(*testing.T, string){
 		"launchers": slurmLaunchers, "preempted": slurmPreempted, "array": slurmArray, "refuses": slurmRefuses,
 		"kills": slurmKills, "gives up": slurmGivesUp,
-		"exits": func(t *testing.T, _ string) { slurmExits(t, disk) },
+		"doctor": slurmDoctor,
+		"exits":  func(t *testing.T, _ string) { slurmExits(t, disk) },
 	} {
 		t.Run(name, func(t *testing.T) { part(t, job) })
 	}
