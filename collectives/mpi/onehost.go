@@ -21,8 +21,8 @@ type setting struct {
 // become 0.22 s). MPICH over UCX opens every interface. Worse, the processes of a host exchange
 // their addresses in shared memory and spin at barriers without yielding, where they share
 // cores against those they wait for; told that they are not local to each other, they ask the
-// launcher, asleep, and UCX moves the messages in shared memory all the same (274 ms become 110). Both
-// use hwloc, whose plugins look for X displays and OpenCL and bring 30 MB of Unicode along.
+// launcher, asleep, and UCX moves the messages in shared memory all the same (MPI_Init takes
+// 108 ms then, not 274). Both use hwloc, whose plugins look for X displays and OpenCL and bring 30 MB of Unicode along.
 //
 // What the user chose stands, and so do the libraries' choices where messages may be
 // memory of GPUs. It returns what it set.
