@@ -182,7 +182,7 @@ func mayUse(ctx context.Context, out string, tools slurm.Tools) error {
 func place(ctx context.Context, out, script string, spec *jobs.Spec, tools slurm.Tools) (id string, err error) {
 	// Slurm makes no folders for its logs, and a job whose log cannot be written fails without a word.
 	if err := os.MkdirAll(filepath.Join(out, slurm.LogsName), 0o755); err != nil {
-		return "", fmt.Errorf("run folder: %w", err)
+		return "", fmt.Errorf("run folder %s cannot be made: %w: choose another with --out", out, err)
 	}
 	if err := record.WriteFile(filepath.Join(out, submittedName), spec.Resolved()); err != nil {
 		return "", err
