@@ -13,7 +13,7 @@ staticcheck_version=v0.8.2
 # All parts but race see the program as it is built, without cgo: one set of compiled packages for all.
 export CGO_ENABLED=0
 # Per test binary. A test that hangs is cut here, with the stacks of all its goroutines.
-test_timeout=${PIPETRAIN_TEST_TIMEOUT:-10m}
+test_timeout=${PIPETRAIN_TEST_TIMEOUT:-15m}
 
 all_parts=(deps gofmt vet staticcheck build ptx race test)
 
