@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -99,19 +100,34 @@ func checkMunge(ctx context.Context, h *Host) []Finding {
 	return []Finding{ok("a credential is made and accepted (%s)", field(out, "STATUS"))}
 }
 
-var mungeSocket = regexp.MustCompile(`(?m)^AuthInfo\s*=.*\bsocket=([^,\s]+)`)
-
 // mungeSocket is where Slurm's configuration puts munged, empty for the usual place.
 func (h *Host) mungeSocket(ctx context.Context) string {
+	return h.slurmSetting(ctx, `AuthInfo\s*=.*\bsocket=([^,\s]+)`)
+}
+
+// slurmSetting finds a setting of the cluster, empty where it is not there: pattern is a line's beginning
+// with its value as a group.
+func (h *Host) slurmSetting(ctx context.Context, pattern string) string {
 	scontrol := h.look("scontrol")
 	if scontrol == "" {
 		return ""
 	}
 	out, err := h.command(ctx, slurmPatience, nil, scontrol, "show", "config")
-	if m := mungeSocket.FindStringSubmatch(out); err == nil && m != nil {
+	if m := regexp.MustCompile(`(?m)^` + pattern).FindStringSubmatch(out); err == nil && m != nil {
 		return m[1]
 	}
 	return ""
+}
+
+// fences says whether PMIx under srun meets in one way. By default Slurm takes a tree where data are
+// exchanged and a ring where not; Open MPI's start needs both, one after the other.
+func (h *Host) fences(ctx context.Context) []Finding {
+	way := cmp.Or(h.env("SLURM_PMIX_FENCE"), h.slurmSetting(ctx, `PMIxCollFence\s*= *([a-z]+)$`), "mixed")
+	if way != "mixed" {
+		return nil
+	}
+	return []Finding{warn("export SLURM_PMIX_FENCE=tree before srun (scripts of pipetrain submit do), or PMIxCollFence=tree in the cluster's mpi.conf",
+		"srun --mpi=pmix meets by trees and rings in turn: over several busy nodes Open MPI's ranks crash in MPI_Init now and then")}
 }
 
 // checkSlurmController asks for the nodes and for the ways to start MPI ranks.
@@ -157,6 +173,9 @@ func checkSlurmController(ctx context.Context, h *Host) []Finding {
 		has := slices.ContainsFunc(libs, func(l mpiLibrary) bool { return l.Family == need.family })
 		if has && !slices.Contains(plugins, need.plugin) {
 			all = append(all, warn("use mpirun inside the allocation, or ask for that plugin of Slurm", "srun has no --mpi=%s, which %s needs; it has %s", need.plugin, need.family, strings.Join(plugins, ", ")))
+		}
+		if has && need.plugin == "pmix" && slices.Contains(plugins, need.plugin) {
+			all = append(all, h.fences(ctx)...)
 		}
 	}
 	return append(all, ok("srun --mpi: %s (Open MPI: pmix, MPICH: pmi2)", strings.Join(plugins, ", ")))

@@ -75,6 +75,31 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
+// The way in which PMIx meets: the user's word goes before the cluster's, and the default is a warning.
+func TestFences(t *testing.T) {
+	config := func(line string) map[string]string {
+		return map[string]string{"bin/scontrol": "printf 'AuthInfo = x\\nMPI Plugins Configuration:\\n" + line + "\\nPMIxDebug               = 0\\n'\n"}
+	}
+	for _, c := range []struct {
+		files map[string]string
+		env   string
+		warns bool
+	}{
+		{nil, "", true},
+		{config("PMIxCollFence           = (null)"), "", true},
+		{config("PMIxCollFence           = mixed"), "", true},
+		{config("PMIxCollFence           = ring"), "", false},
+		{config("PMIxCollFence           = (null)"), "tree", false},
+		{config("PMIxCollFence           = tree"), "mixed", true},
+	} {
+		h := host(t, c.files)
+		h.Env = append(h.Env, "SLURM_PMIX_FENCE="+c.env)
+		if got := h.fences(t.Context()); len(got) > 0 != c.warns || c.warns && got[0].Level != Warning {
+			t.Errorf("%v, SLURM_PMIX_FENCE=%s: %v", c.files, c.env, got)
+		}
+	}
+}
+
 // TestHangingProgram shows that a daemon that never answers costs the limit and no more, and leaves no process.
 func TestHangingProgram(t *testing.T) {
 	h := host(t, map[string]string{"bin/hang": "/bin/sleep 600 & echo begun; wait\n"})
