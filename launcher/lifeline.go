@@ -3,44 +3,35 @@ package launcher
 import (
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
 // A foreign launcher kills all ranks as soon as it learns that one has died, and it learns
 // that from a socket which the kernel closes long before it reports the death: another rank's
-// death can overtake the first one's. What cannot be overtaken is the order in which a dying
-// process's descriptors close, from the lowest number up. So each rank holds a pipe below its
-// launcher's socket, its guard the other end: whose pipe closes first, died first.
+// death can overtake the first one's. What cannot be overtaken is the order in which the kernel closes
+// the descriptors of a dying process: it queues all, and works through that from the last one
+// on (task_work_run, since Linux 4.3; pidfds need 5.3). So each rank holds a pipe at a high number, above
+// the sockets of its launcher and its MPI library, and its guard holds the other end: whose pipe
+// closes first, died first.
 
-// pmiFD is the variable with the number of the socket to the process manager (Hydra's
-// wire protocol, PMI-1 and PMI-2), which the MPI library looks for there.
-const pmiFD = "PMI_FD"
+// lifelineBelow bounds the number, since the kernel's table of descriptors grows with it.
+const lifelineBelow = 4096
 
 // OpenLifeline opens this process's lifeline, for its whole life, and returns the descriptor
-// by which a guard finds it, see Guarded. It is to be called before the MPI library is loaded:
-// it may move the process manager's socket out of the way.
+// by which a guard finds it, see Guarded.
 func OpenLifeline() (fd int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return 0, os.NewSyscallError("pipe2", err)
 	}
-	place, err := strconv.Atoi(os.Getenv(pmiFD))
-	if err != nil || place < 0 || place > p[1] {
-		return p[0], nil
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, os.NewSyscallError("getrlimit", err)
 	}
-	moved, err := unix.FcntlInt(uintptr(place), unix.F_DUPFD, p[1]+1)
-	if err != nil { // a number that is no descriptor: the MPI library will say so
-		return p[0], nil
-	}
-	// The library reads C's environment, which Setenv writes too.
-	if err := os.Setenv(pmiFD, strconv.Itoa(moved)); err != nil {
-		unix.Close(moved)
-		return p[0], err
-	}
-	if err := unix.Dup3(p[1], place, unix.O_CLOEXEC); err != nil {
-		return p[0], os.NewSyscallError("dup3", err)
+	high := int(min(limit.Cur, lifelineBelow)) - 1
+	if _, err := unix.FcntlInt(uintptr(p[1]), unix.F_DUPFD_CLOEXEC, high); err != nil {
+		return p[0], nil // taken, with all above it: the one that there is will do
 	}
 	unix.Close(p[1])
 	return p[0], nil

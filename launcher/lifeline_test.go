@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,29 +18,36 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 )
 
-// slowSockets is how many pairs of sockets the kernel has to close for a rank that is slow to die.
+// The manager's socket is descriptor 3 of a rank; slowSockets moves it above so many pairs of
+// sockets, which the kernel closes after it.
 const slowSockets = "LAUNCHER_TEST_SOCKETS"
 
-// playLifeline is a rank that tells its lifeline and its process manager's descriptor, and waits.
+// playLifeline is a rank that tells its lifeline, and waits.
 func playLifeline() int {
-	fd, err := OpenLifeline()
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
 	n, _ := strconv.Atoi(os.Getenv(slowSockets))
 	for range n {
 		if _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); err != nil {
 			break // as many as this machine allows
 		}
 	}
-	fmt.Println(fd, os.Getenv(pmiFD))
+	if n > 0 {
+		if _, err := unix.Dup(3); err != nil {
+			return 1
+		}
+		unix.Close(3)
+	}
+	fd, err := OpenLifeline()
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(fd)
 	io.Copy(io.Discard, os.Stdin)
 	return 0
 }
 
 // managed starts a rank with its process manager's socket, of which it returns the other end.
-func managed(t *testing.T, sockets int) (cmd *exec.Cmd, manager *os.File, lifeline, pmi int) {
+func managed(t *testing.T, sockets int) (cmd *exec.Cmd, manager *os.File, lifeline int) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +60,7 @@ func managed(t *testing.T, sockets int) (cmd *exec.Cmd, manager *os.File, lifeli
 		t.Fatal(err)
 	}
 	cmd = exec.Command(self)
-	cmd.Env = append(os.Environ(), testMode+"=lifeline", pmiFD+"=3", slowSockets+"="+strconv.Itoa(sockets))
+	cmd.Env = append(os.Environ(), testMode+"=lifeline", slowSockets+"="+strconv.Itoa(sockets))
 	cmd.ExtraFiles = []*os.File{theirs}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -67,29 +75,45 @@ func managed(t *testing.T, sockets int) (cmd *exec.Cmd, manager *os.File, lifeli
 	}
 	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait(); manager.Close() })
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if n, _ := fmt.Sscan(line, &lifeline, &pmi); n != 2 {
+	if n, _ := fmt.Sscan(line, &lifeline); n != 1 {
 		t.Fatalf("the rank said %q, %v", line, err)
 	}
-	return cmd, manager, lifeline, pmi
+	return cmd, manager, lifeline
 }
 
-// The process manager's socket makes room for the lifeline below it, and works where it is now.
-func TestLifelineBelowTheManager(t *testing.T) {
-	cmd, manager, lifeline, pmi := managed(t, 0)
-	if pmi <= 3 || lifeline <= 3 || pmi == lifeline {
-		t.Errorf("lifeline %d, %s=%d", lifeline, pmiFD, pmi)
+// The lifeline lies above what a rank opens, and closes with the rank.
+func TestLifelineIsHigh(t *testing.T) {
+	cmd, manager, lifeline := managed(t, 0)
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", cmd.Process.Pid))
+	highest, pipe := 0, ""
+	for _, fd := range fds {
+		n, _ := strconv.Atoi(filepath.Base(fd))
+		highest = max(highest, n)
 	}
-	at := func(fd int) string {
-		l, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, fd))
-		return l
+	pipe, _ = os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, highest))
+	if l, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, lifeline)); l != pipe || !strings.HasPrefix(l, "pipe:") || highest < 200 {
+		t.Errorf("descriptor %d is %s, the lifeline %d is %s", highest, pipe, lifeline, l)
 	}
-	if !strings.HasPrefix(at(3), "pipe:") || at(3) != at(lifeline) || !strings.HasPrefix(at(pmi), "socket:") {
-		t.Errorf("3 is %s, the lifeline %s, the manager's %s", at(3), at(lifeline), at(pmi))
+	end, err := openLifeline(Guarded{PID: cmd.Process.Pid, Lifeline: lifeline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(end)
+	poll := func(ms int) int16 {
+		p := []unix.PollFd{{Fd: int32(end)}}
+		unix.Poll(p, ms)
+		return p[0].Revents
+	}
+	if got := poll(0); got != 0 {
+		t.Errorf("the lifeline of a living rank: events %x", got)
 	}
 	cmd.Process.Kill()
+	if got := poll(30000); got != unix.POLLHUP {
+		t.Errorf("the lifeline of a killed rank: events %x", got)
+	}
 	manager.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := manager.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the socket's other end after the rank's death: %v", err)
+		t.Errorf("the manager's end after the rank's death: %v", err)
 	}
 }
 
@@ -103,9 +127,9 @@ func TestGuardNamesTheFirstToClose(t *testing.T) {
 	for i := range 4 {
 		sockets := 0
 		if i == 2 {
-			sockets = 9000
+			sockets = 1900
 		}
-		cmd, manager, lifeline, _ := managed(t, sockets)
+		cmd, manager, lifeline := managed(t, sockets)
 		ranks, managers = append(ranks, cmd), append(managers, manager)
 		c.Ranks = append(c.Ranks, Guarded{Rank: i, PID: cmd.Process.Pid, Lifeline: lifeline})
 	}

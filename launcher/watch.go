@@ -22,10 +22,10 @@ const (
 	guardLook = 4 * time.Second
 	// exitGrace is how long the status of a dead rank is waited for: it can be read
 	// from the zombie, or (Linux 6.15) once that is reaped.
-	exitGrace = 500 * time.Millisecond
-	// lifelineGrace is how long the death of the rank whose lifeline closed first is waited for:
-	// the kernel has closed its files and has its memory to free.
-	lifelineGrace = 2 * time.Second
+	exitGrace = 2 * time.Second
+	// lifelineGrace is how long the death of the rank whose lifeline closed first is waited for, to
+	// learn its signal: the kernel has more of its files to close, and a GPU's memory to free.
+	lifelineGrace = 4 * time.Second
 )
 
 // watch is a guard's view of its ranks.
@@ -163,6 +163,10 @@ func (w *watch) settle() {
 			delete(w.dead, d.rank)
 		case time.Since(d.since) < lifelineGrace && len(w.fds) > 0:
 			return
+		default: // it is dying all the same, and was the first
+			if fd, alive := w.fds[d.rank]; alive {
+				w.died(d.rank, fd)
+			}
 		}
 		w.dying = w.dying[1:]
 	}
