@@ -23,7 +23,7 @@ func slurmLimit(t *testing.T) {
 			args = append(args, "--set", set)
 		}
 		id = submitted(t, append(args, job)...)
-		trains(t, out, 5)
+		trains(t, out, 7) // so that step 6 is saved
 		for _, pid := range processesOf(t, out, true) {
 			_ = syscall.Setpriority(syscall.PRIO_PROCESS, pid, 15) // it only waits here
 		}
