@@ -132,6 +132,7 @@ type Checkpoint struct {
 type Run struct {
 	Dir          string        `toml:"dir"`           // folder of run folders; --out names one
 	StartTimeout time.Duration `toml:"start_timeout"` // within which every rank must have joined
+	StallTimeout time.Duration `toml:"stall_timeout"` // within which an op must end; 0: however long it takes
 }
 
 // Slurm holds what `submit` writes into the batch script.

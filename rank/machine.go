@@ -40,6 +40,7 @@ type machine struct {
 	// pretend passes an op's modelled time, counted from its start; nil where the op is performed.
 	pretend func(op schedule.Op, start int64)
 
+	dog    *watchdog // nil when dry
 	reduce func(ctx context.Context, st *stage) error
 	apply  func(st *stage) // the optimizer, within an Update op; nil when dry
 	record func(op schedule.Op, category string, start, end int64)
@@ -94,6 +95,7 @@ func (m *machine) step(ctx context.Context) error {
 	before := m.arena.Used()
 	next := 0 // first op whose receive is not yet posted
 	for i, op := range m.program {
+		m.dog.advance(i)
 		if err := m.complete(ctx, i); err != nil {
 			return m.fail(i, op, err)
 		}
@@ -109,6 +111,7 @@ func (m *machine) step(ctx context.Context) error {
 		}
 	}
 	m.settle()
+	m.dog.advance(len(m.program))
 	err := m.complete(ctx, len(m.program))
 	if err == nil && m.clock != nil {
 		err = m.clock.end(m.record)

@@ -134,9 +134,11 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	}
 	r := &runner{c: c, tr: tr, rep: rep, rec: recorder{keep: tracedSteps}}
 	begin := time.Now()
+	ctx, rest := tr.m.dog.guard(ctx, tr.m.waitsFor)
+	defer rest()
 	for step := rep.Start + 1; step <= c.Spec.Train.Steps && !rep.Stopped; step++ {
 		if err := r.step(ctx, step); err != nil {
-			return rep, err
+			return rep, stalled(ctx, err)
 		}
 	}
 	rep.Seconds = time.Since(begin).Seconds()
@@ -160,7 +162,9 @@ type runner struct {
 func (r *runner) step(ctx context.Context, step int) error {
 	c, rep := r.c, r.rep
 	stop := c.StopAsked != nil && c.StopAsked()
+	r.tr.m.dog.step.Store(int64(step))
 	res, err := r.tr.Step(ctx, step, stop)
+	r.tr.m.dog.rest()
 	if err != nil {
 		return err
 	}

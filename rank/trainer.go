@@ -130,6 +130,7 @@ func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev ke
 		return err
 	}
 	tr.m = m
+	m.dog = &watchdog{allowed: tr.spec.Run.StallTimeout}
 	m.world = func(pipe int) int { return tr.grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: pipe}) }
 	m.record = func(op schedule.Op, category string, start, end int64) {
 		tr.events = append(tr.events, opEvent{op, category, start, end})

@@ -41,7 +41,7 @@ type exitCause struct {
 	codes map[string][]int
 }
 
-// exitCauses has all but 5, which is nobody's yet, and 130, whose ways differ (see TestInterrupted).
+// exitCauses has all but 130, whose ways differ (see TestInterrupted).
 func exitCauses(disk string) []exitCause {
 	signal := func(s syscall.Signal) func(testing.TB, []int, func()) {
 		return func(t testing.TB, ranks []int, _ func()) {
@@ -67,6 +67,8 @@ func exitCauses(disk string) []exitCause {
 			codes: map[string][]int{"srun pmi2": {137}}},
 		{name: "killed", job: slowJob, act: signal(syscall.SIGKILL), code: exitcode.RankLost, rank: true, signal: "SIGKILL",
 			codes: map[string][]int{"openmpi": {137}, "mpich": {9}, "srun pmix": {137, 143}, "srun pmi2": {137, 143}}},
+		{name: "stalled", job: slowJob, sets: []string{"run.stall_timeout=2s"}, act: signal(syscall.SIGSTOP), code: exitcode.Stalled, rank: true,
+			codes: map[string][]int{"srun pmi2": {137}}},
 		{name: "numerics", job: tinyJob, sets: []string{"optimizer.kind=sgd", "optimizer.lr=1000", "optimizer.clip=0"}, code: exitcode.Numerics, rank: true,
 			codes: map[string][]int{"srun pmi2": {137}}},
 		{name: "stopped", job: slowJob, act: signal(syscall.SIGUSR1), code: exitcode.Stopped},

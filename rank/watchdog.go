@@ -1,0 +1,88 @@
+package rank
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/schedule"
+)
+
+// watchdog ends a run in which this rank has ended no op for too long: a peer that is stopped, or
+// a message that was lost, would let all ranks wait until their time limit. It watches steps only: starting and
+// saving have no usual time. What waits in Go ends by it; who hangs in a library is ended with the world.
+type watchdog struct {
+	allowed time.Duration // 0: it sleeps
+	step    atomic.Int64
+	at      atomic.Int64 // index of the op that is performed
+	since   atomic.Int64 // when that began, in ns; 0: no step is performed
+}
+
+// advance tells that the op at this index begins. A nil watchdog does nothing.
+func (w *watchdog) advance(i int) {
+	if w != nil && w.allowed > 0 {
+		w.at.Store(int64(i))
+		w.since.Store(now())
+	}
+}
+
+// rest tells that no step is performed.
+func (w *watchdog) rest() {
+	if w != nil {
+		w.since.Store(0)
+	}
+}
+
+// guard returns a context that ends where the rank does not advance, and what ends the watch. what
+// tells what the op at an index waits for.
+func (w *watchdog) guard(ctx context.Context, what func(i int) string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if w == nil || w.allowed <= 0 {
+		return ctx, func() { cancel(nil) }
+	}
+	tick := time.NewTicker(max(time.Millisecond, min(w.allowed/8, time.Second)))
+	go func() {
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			since := w.since.Load()
+			if waited := time.Duration(now() - since); since != 0 && waited > w.allowed {
+				cancel(exitcode.Errorf(exitcode.Stalled, "step %d: no op has ended for %v (run.stall_timeout): %s", w.step.Load(), waited.Round(time.Millisecond), what(int(w.at.Load()))))
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// stalled returns the watchdog's error where it has ended ctx, else err.
+func stalled(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && exitcode.Of(cause) == exitcode.Stalled && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// waitsFor tells what the op at an index of the program waits for.
+func (m *machine) waitsFor(i int) string {
+	if i >= len(m.program) {
+		return fmt.Sprintf("rank %d has done its ops, and waits for the others' sums", m.me)
+	}
+	op := m.program[i]
+	text := fmt.Sprintf("rank %d is at op %d, %s", m.me, i, op)
+	if !op.Kind.IsRecv() {
+		return text
+	}
+	peer := op.Stage - 1
+	if op.Kind == schedule.RecvB {
+		peer = op.Stage + 1
+	}
+	return fmt.Sprintf("%s, and waits for rank %d", text, m.world(m.sched.RankOf(peer, op.First)))
+}

@@ -1,0 +1,53 @@
+package rank
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+)
+
+// The watchdog ends what does not advance, and nothing else.
+func TestWatchdog(t *testing.T) {
+	what := func(i int) string { return fmt.Sprintf("at op %d", i) }
+	w := &watchdog{allowed: 50 * time.Millisecond}
+	ctx, end := w.guard(t.Context(), what)
+	defer end()
+	time.Sleep(150 * time.Millisecond) // no step is performed
+	if ctx.Err() != nil {
+		t.Fatal("ended before a step began")
+	}
+	w.step.Store(7)
+	w.advance(3)
+	select {
+	case <-ctx.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("an op took 30 s and nobody minded")
+	}
+	err := stalled(ctx, fmt.Errorf("rank 1: %w", ctx.Err()))
+	if exitcode.Of(err) != exitcode.Stalled || !strings.Contains(err.Error(), "step 7") || !strings.Contains(err.Error(), "at op 3") {
+		t.Errorf("it says %v", err)
+	}
+	if other := errors.New("disk full"); stalled(ctx, other) != other {
+		t.Error("another error was hidden")
+	}
+
+	for name, w := range map[string]*watchdog{"off": {}, "none": nil, "resting": {allowed: 20 * time.Millisecond}} {
+		ctx, end := w.guard(t.Context(), what)
+		w.advance(1)
+		if name == "resting" {
+			w.rest()
+		}
+		time.Sleep(100 * time.Millisecond)
+		if ctx.Err() != nil {
+			t.Errorf("%s: %v", name, context.Cause(ctx))
+		}
+		if end(); ctx.Err() == nil || stalled(ctx, ctx.Err()) != ctx.Err() {
+			t.Errorf("%s: the end of the watch is %v", name, context.Cause(ctx))
+		}
+	}
+}
