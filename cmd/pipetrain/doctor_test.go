@@ -103,7 +103,7 @@ func slurmDoctor(t *testing.T, job string) {
 			check: "mpi: all ranks", level: "fails", found: "made a world of 1", mend: "belongs to the library"},
 		{name: "no wire-up", command: srun(), fails: true, check: "mpi: all ranks", level: "fails", found: "without a wire-up", mend: "transport.libmpi"},
 		{name: "one GPU for two", command: two("--gpus-per-node=1"), sets: []string{"device.kind=auto"},
-			check: "mpi: shared gpus", level: "warning", found: "on node1 have one GPU, 0", mend: "slurm.gpus_per_node"},
+			check: "mpi: shared gpus", level: "warning", found: " have one GPU, 0", mend: "slurm.gpus_per_node"},
 		{name: "a GPU each", command: two("--gpus-per-node=2"), sets: []string{"device.kind=auto"}, check: "mpi: shared gpus", level: "ok", found: "is this rank's alone"},
 		{name: "folder of one host", command: srun("--mpi=pmix"), out: "/dev/shm/run", fails: true,
 			check: "mpi: shared folder", level: "fails", found: "does not see what rank 0 wrote", mend: "all hosts share"},
