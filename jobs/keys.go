@@ -124,7 +124,7 @@ var keyList = []Key{
 
 	{Name: "run.dir", Doc: "Folder of the run folders; `--out` names one run's. Relative to the job file's folder; after `--set`, to the working directory.", Note: "`runs` in the working directory", path: isPath},
 	{Name: "run.start_timeout", Doc: "Time within which every rank must have joined: `\"60s\"`, `\"2m\"`, or seconds.", min: 0, max: 86400, above: true},
-	{Name: "run.stall_timeout", Doc: "Time within which an op of a step must end on every rank, waiting for a peer included; else the run ends with code 5, and says what was waited for. Above the longest step, and the longest wait for a save. 0: never.", min: 0, max: 604800},
+	{Name: "run.stall_timeout", Doc: "Time within which an op of a step must end on every rank, waiting for a peer included; else the run ends with code 5, and says what was waited for. Longer than a step, and than a save. 0: never.", min: 0, max: 604800},
 
 	{Name: "slurm.partition", Doc: "Partition. Empty: the cluster's default."},
 	{Name: "slurm.nodes", Doc: "Nodes. 0: Slurm decides.", min: 0, max: 1 << 20},

@@ -136,18 +136,25 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	begin := time.Now()
 	ctx, rest := tr.m.dog.guard(ctx, tr.m.waitsFor)
 	defer rest()
+	err = r.run(ctx, begin)
+	return rep, stalled(ctx, err)
+}
+
+// run performs the steps, and what follows the last.
+func (r *runner) run(ctx context.Context, begin time.Time) error {
+	c, rep := r.c, r.rep
 	for step := rep.Start + 1; step <= c.Spec.Train.Steps && !rep.Stopped; step++ {
 		if err := r.step(ctx, step); err != nil {
-			return rep, stalled(ctx, err)
+			return err
 		}
 	}
 	rep.Seconds = time.Since(begin).Seconds()
 	if rep.Final != rep.Steps && c.Rehearsal == nil {
-		if err := tr.save(ctx, c, rep.Steps, rep); err != nil {
-			return rep, err
+		if err := r.tr.save(ctx, c, rep.Steps, rep); err != nil {
+			return err
 		}
 	}
-	return rep, r.finish(ctx)
+	return r.finish(ctx)
 }
 
 type runner struct {
@@ -164,7 +171,7 @@ func (r *runner) step(ctx context.Context, step int) error {
 	stop := c.StopAsked != nil && c.StopAsked()
 	r.tr.m.dog.step.Store(int64(step))
 	res, err := r.tr.Step(ctx, step, stop)
-	r.tr.m.dog.rest()
+	r.tr.m.dog.advance(betweenSteps)
 	if err != nil {
 		return err
 	}

@@ -12,27 +12,23 @@ import (
 )
 
 // watchdog ends a run in which this rank has ended no op for too long: a peer that is stopped, or
-// a message that was lost, would let all ranks wait until their time limit. It watches steps only: starting and
-// saving have no usual time. What waits in Go ends by it; who hangs in a library is ended with the world.
+// a message that was lost, would let all ranks wait until their time limit. It watches from the first step on,
+// saves included. What waits in Go ends by it; who hangs in a library is ended with the world.
 type watchdog struct {
 	allowed time.Duration // 0: it sleeps
 	step    atomic.Int64
 	at      atomic.Int64 // index of the op that is performed
-	since   atomic.Int64 // when that began, in ns; 0: no step is performed
+	since   atomic.Int64 // when that began, in ns; 0: no step was begun
 }
+
+// betweenSteps is where a rank is that has done a step's ops and sums.
+const betweenSteps = -1
 
 // advance tells that the op at this index begins. A nil watchdog does nothing.
 func (w *watchdog) advance(i int) {
 	if w != nil && w.allowed > 0 {
 		w.at.Store(int64(i))
 		w.since.Store(now())
-	}
-}
-
-// rest tells that no step is performed.
-func (w *watchdog) rest() {
-	if w != nil {
-		w.since.Store(0)
 	}
 }
 
@@ -54,7 +50,7 @@ func (w *watchdog) guard(ctx context.Context, what func(i int) string) (context.
 			}
 			since := w.since.Load()
 			if waited := time.Duration(now() - since); since != 0 && waited > w.allowed {
-				cancel(exitcode.Errorf(exitcode.Stalled, "step %d: no op has ended for %v (run.stall_timeout): %s", w.step.Load(), waited.Round(time.Millisecond), what(int(w.at.Load()))))
+				cancel(exitcode.Errorf(exitcode.Stalled, "step %d: nothing has advanced for %v (run.stall_timeout): %s", w.step.Load(), waited.Round(time.Millisecond), what(int(w.at.Load()))))
 				return
 			}
 		}
@@ -72,6 +68,9 @@ func stalled(ctx context.Context, err error) error {
 
 // waitsFor tells what the op at an index of the program waits for.
 func (m *machine) waitsFor(i int) string {
+	if i == betweenSteps {
+		return fmt.Sprintf("rank %d saves, or waits for others to save", m.me)
+	}
 	if i >= len(m.program) {
 		return fmt.Sprintf("rank %d has done its ops, and waits for the others' sums", m.me)
 	}
