@@ -135,19 +135,21 @@ func (m *machine) post(ctx context.Context, i int) error {
 	st := m.stages[op.Stage]
 	var to kernels.Buffer
 	var err error
-	peer := op.Stage - 1
 	if op.Kind == schedule.RecvF {
 		to, err = st.expectInput(op.First)
 	} else {
 		to, err = st.expectGradient(op.First)
-		peer = op.Stage + 1
 	}
 	if err != nil || m.courier == nil {
 		return err
 	}
-	from := m.world(m.sched.RankOf(peer, op.First))
-	m.posted[i], err = m.courier.recv(ctx, from, tag(m.sched.Stages, op), to)
+	m.posted[i], err = m.courier.recv(ctx, m.sender(op), tag(m.sched.Stages, op), to)
 	return err
+}
+
+// sender returns the world rank that a receive is from.
+func (m *machine) sender(recv schedule.Op) int {
+	return m.world(m.sched.RankOf(sendOf(recv).Stage, recv.First))
 }
 
 func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pipetrain/pipetrain/exitcode"
-	"github.com/pipetrain/pipetrain/schedule"
 )
 
 // watchdog ends a run in which this rank has ended no op for too long: a peer that is stopped, or
@@ -68,20 +67,17 @@ func stalled(ctx context.Context, err error) error {
 
 // waitsFor tells what the op at an index of the program waits for.
 func (m *machine) waitsFor(i int) string {
+	me := m.world(m.me)
 	if i == betweenSteps {
-		return fmt.Sprintf("rank %d saves, or waits for others to save", m.me)
+		return fmt.Sprintf("rank %d saves, or waits for others to save", me)
 	}
 	if i >= len(m.program) {
-		return fmt.Sprintf("rank %d has done its ops, and waits for the others' sums", m.me)
+		return fmt.Sprintf("rank %d has done its ops, and waits for the others' sums", me)
 	}
 	op := m.program[i]
-	text := fmt.Sprintf("rank %d is at op %d, %s", m.me, i, op)
-	if !op.Kind.IsRecv() {
-		return text
+	text := fmt.Sprintf("rank %d is at op %d, %s", me, i, op)
+	if op.Kind.IsRecv() {
+		text += fmt.Sprintf(", and waits for rank %d", m.sender(op))
 	}
-	peer := op.Stage - 1
-	if op.Kind == schedule.RecvB {
-		peer = op.Stage + 1
-	}
-	return fmt.Sprintf("%s, and waits for rank %d", text, m.world(m.sched.RankOf(peer, op.First)))
+	return text
 }

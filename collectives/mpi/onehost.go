@@ -1,18 +1,6 @@
 package mpi
 
-import (
-	"os"
-	"strings"
-	"unsafe"
-
-	"github.com/ebitengine/purego"
-)
-
-// A setting is a variable of the environment that a library reads in MPI_Init.
-type setting struct {
-	name, value string
-	unless      []string // variables of the user by which it is left out
-}
+import "strings"
 
 // oneHost spares a world on one host the search for networks, which takes most of MPI_Init.
 //
@@ -45,29 +33,5 @@ func (c Config) oneHost(lib *library) string {
 		return ""
 	}
 	settings = append(settings, setting{"HWLOC_PLUGINS_PATH", "/nonexistent", []string{"HWLOC_COMPONENTS", "HWLOC_PLUGINS_BLACKLIST"}})
-	// Go's environment is a copy; the library reads C's.
-	setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
-	if err != nil || setenv == 0 {
-		return ""
-	}
-	var done []string
-	for _, s := range settings {
-		if s.chosen() {
-			continue
-		}
-		n, v := append([]byte(s.name), 0), append([]byte(s.value), 0)
-		purego.SyscallN(setenv, uintptr(unsafe.Pointer(&n[0])), uintptr(unsafe.Pointer(&v[0])), 1)
-		done = append(done, s.name+"="+s.value)
-	}
-	return strings.Join(done, " ")
-}
-
-// chosen says whether the user has set this or what stands against it.
-func (s setting) chosen() bool {
-	for _, name := range append(s.unless, s.name) {
-		if os.Getenv(name) != "" {
-			return true
-		}
-	}
-	return false
+	return choose(settings...)
 }
