@@ -2,220 +2,91 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
+	"os/signal"
 	"syscall"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/pipetrain/pipetrain/exitcode"
-	"github.com/pipetrain/pipetrain/record"
+	"github.com/pipetrain/pipetrain/manage"
 	"github.com/pipetrain/pipetrain/slurm"
 )
 
-// A run is what the commands for runs are given: a folder, a job of Slurm, or both.
-type aRun struct {
-	dir   string // empty: only Slurm knows of it
-	job   string // "12", "12_3"; empty: not Slurm's
-	tasks bool   // dir is of an array, and holds a run folder a task
-}
-
-func (r aRun) String() string {
-	if r.job == "" {
-		return r.dir
-	}
-	return "job " + r.job
-}
-
-var jobNumber = regexp.MustCompile(`^\d+(_\d+)?$`)
-
-// findRun reads RUN: a run folder, or the number of a job. A folder of that name comes first.
-func findRun(ctx context.Context, arg string, tools slurm.Tools) (aRun, error) {
-	if _, err := os.Stat(arg); err != nil {
-		if !jobNumber.MatchString(arg) {
-			if errors.Is(err, fs.ErrNotExist) {
-				return aRun{}, exitcode.Errorf(exitcode.Usage, "%s: there is no such run folder, and it is no number of a job", arg)
-			}
-			return aRun{}, exitcode.With(exitcode.Usage, err)
+// onRun makes the action of a command for one run, which it reads from the command's only argument.
+func onRun(act func(context.Context, *cli.Command, manage.Run, slurm.Tools) error) cli.ActionFunc {
+	return func(ctx context.Context, c *cli.Command) error {
+		if c.Args().Len() != 1 {
+			return exitcode.Errorf(exitcode.Usage, "%s: want one run, its folder or its number in Slurm, got %d arguments", c.Name, c.Args().Len())
 		}
-		return runOfJob(ctx, arg, tools)
-	}
-	dir, err := filepath.Abs(arg)
-	if err != nil {
-		return aRun{}, err
-	}
-	r := aRun{dir: dir}
-	switch t, err := readTicket(dir); {
-	case err == nil:
-		r.job, r.tasks = t.Job, t.Array != ""
-		return r, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return r, exitcode.With(exitcode.Environment, err)
-	}
-	if n, isTask := strings.CutPrefix(filepath.Base(dir), "task-"); isTask {
-		if t, err := readTicket(filepath.Dir(dir)); err == nil && t.Array != "" {
-			r.job = t.Job + "_" + n
-			return r, nil
-		}
-	}
-	for _, name := range []string{record.LockName, record.JobName, record.MetricsName, exitcode.File} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return r, nil
-		}
-	}
-	return r, exitcode.Errorf(exitcode.Usage, "%s holds no run", arg)
-}
-
-// runOfJob finds the folder of a job: Slurm knows the script, else the folders below runs/ are asked.
-func runOfJob(ctx context.Context, id string, tools slurm.Tools) (aRun, error) {
-	whole, task, isTask := strings.Cut(id, "_")
-	r := aRun{job: id}
-	place := func(dir string, t ticket) aRun {
-		r.dir, r.tasks = dir, t.Array != ""
-		if own, err := readTicket(filepath.Join(dir, "task-"+task)); isTask && (t.Array != "" || err == nil && own.Job == id) {
-			r.dir, r.tasks = filepath.Join(dir, "task-"+task), false
-		}
-		return r
-	}
-	script, _, err := tools.Script(ctx, id)
-	if err == nil {
-		if dir := filepath.Dir(script); filepath.Base(script) == batchName {
-			if t, err := readTicket(dir); err == nil {
-				return place(dir, t), nil
-			}
-			if isTask { // the one task of an array that was submitted again
-				if t, err := readTicket(filepath.Join(dir, "task-"+task)); err == nil {
-					return place(dir, t), nil
-				}
-			}
-		}
-		return r, exitcode.Errorf(exitcode.Usage, "job %s is none of pipetrain submit: its script is %s", id, script)
-	}
-	if !errors.Is(err, slurm.ErrUnknownJob) {
-		return r, exitcode.With(exitcode.Environment, err)
-	}
-	found, _ := filepath.Glob(filepath.Join("runs", "*", ticketName))
-	for _, f := range found {
-		if t, err := readTicket(filepath.Dir(f)); err == nil && (t.Job == whole || t.Job == id) {
-			dir, err := filepath.Abs(filepath.Dir(f))
-			if err != nil {
-				return r, err
-			}
-			return place(dir, t), nil
-		}
-	}
-	return r, exitcode.Errorf(exitcode.Usage, "job %s: %v, and no run in runs/ is its: name the run folder", id, err)
-}
-
-// taskFolders are the run folders of an array's tasks that have started, by number.
-func taskFolders(dir string) []string {
-	found, _ := filepath.Glob(filepath.Join(globEscape(dir), "task-*"))
-	number := func(d string) int {
-		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(d), "task-"))
+		tools := slurmTools()
+		r, err := manage.Find(ctx, c.Args().First(), tools)
 		if err != nil {
-			return -1
+			return err
 		}
-		return n
+		return act(ctx, c, r, tools)
 	}
-	found = slices.DeleteFunc(found, func(d string) bool { return number(d) < 0 })
-	slices.SortFunc(found, func(a, b string) int { return number(a) - number(b) })
-	return found
 }
 
-// holder is the process that holds a run folder: the embedded launcher, or rank 0 under another.
-type holder struct {
-	pid   int
-	host  string
-	here  bool // on this host
-	alive bool // this host's process has the folder's lock open
+func slurmTools() slurm.Tools { return slurm.Tools{Conf: os.Getenv("SLURM_CONF")} }
+
+func statusCommand(stdout, stderr io.Writer) *cli.Command {
+	return &cli.Command{
+		Name: "status", Usage: "where a run is: in the queue, at which step, how it ended", ArgsUsage: "RUN",
+		Description: "RUN is a run folder or the number of a job of Slurm (12, or 12_3 for one task of an array).",
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object on standard output"}},
+		Action: onRun(func(ctx context.Context, c *cli.Command, r manage.Run, tools slurm.Tools) error {
+			report, err := r.Status(ctx, tools)
+			if err != nil {
+				fmt.Fprintf(stderr, "pipetrain: the queue cannot be asked: %v\n", err)
+			}
+			if c.Bool("json") {
+				return printJSON(stdout, report)
+			}
+			return report.WriteText(stdout)
+		}),
+	}
 }
 
-var lockText = regexp.MustCompile(`^pid (\d+) on (\S+) since`)
-
-// holderOf reads who holds a run folder. A number in a file is no proof: another process may have it
-// by now, so that one has to have the very lock open.
-func holderOf(dir string) (holder, error) {
-	lock := filepath.Join(dir, record.LockName)
-	b, err := os.ReadFile(lock)
-	if err != nil {
-		return holder{}, err
+func logsCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name: "logs", Usage: "what a run's batch script and its ranks have written", ArgsUsage: "RUN",
+		Description: "Without --rank: the batch script's log and rank 0's output, for a run outside of Slurm rank 0's log.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on showing what is added, until the run is over"},
+			&cli.IntFlag{Name: "rank", Value: -1, Usage: "everything of rank `N`"},
+			&cli.IntFlag{Name: "lines", Aliases: []string{"n"}, Value: -1, Usage: "only the last `N` lines of each file"},
+		},
+		Action: onRun(func(ctx context.Context, c *cli.Command, r manage.Run, tools slurm.Tools) error {
+			if c.Bool("follow") {
+				followed, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+				defer stop()
+				ctx = followed
+			}
+			return r.Logs(ctx, manage.LogOptions{Rank: c.Int("rank"), Lines: c.Int("lines"), Follow: c.Bool("follow")}, tools, stdout)
+		}),
 	}
-	m := lockText.FindSubmatch(b)
-	if m == nil {
-		return holder{}, fmt.Errorf("%s does not say who holds the run", lock)
-	}
-	h := holder{host: string(m[2])}
-	if h.pid, err = strconv.Atoi(string(m[1])); err != nil {
-		return h, err
-	}
-	if host, err := os.Hostname(); err != nil || host != h.host {
-		return h, nil
-	}
-	h.here = true
-	want, err := os.Stat(lock)
-	if err != nil {
-		return h, err
-	}
-	fds := fmt.Sprintf("/proc/%d/fd", h.pid)
-	entries, err := os.ReadDir(fds)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return h, nil
-	}
-	if err != nil {
-		return h, fmt.Errorf("pid %d is another user's: %w", h.pid, err)
-	}
-	for _, e := range entries {
-		if got, err := os.Stat(filepath.Join(fds, e.Name())); err == nil && os.SameFile(got, want) {
-			h.alive = true
-			break
-		}
-	}
-	return h, nil
 }
 
-// lastMetrics reads the newest whole line of a run's metrics; false before the first.
-func lastMetrics(dir string) (record.Metrics, bool) {
-	var m record.Metrics
-	f, err := os.Open(filepath.Join(dir, record.MetricsName))
-	if err != nil {
-		return m, false
+func cancelCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name: "cancel", Usage: "have a run save its state and stop", ArgsUsage: "RUN",
+		Description: "The ranks finish their step, save and stop with exit code 7. A job that waits leaves the queue. --now does not wait for the step.",
+		Flags:       []cli.Flag{&cli.BoolFlag{Name: "now", Usage: "end it at once: what was done since the last checkpoint is lost"}},
+		Action: onRun(func(ctx context.Context, c *cli.Command, r manage.Run, tools slurm.Tools) error {
+			return r.Cancel(ctx, c.Bool("now"), tools, stdout)
+		}),
 	}
-	defer f.Close()
-	const tail = 64 << 10 // a line is a few hundred bytes
-	st, err := f.Stat()
-	if err != nil {
-		return m, false
-	}
-	if _, err := f.Seek(max(0, st.Size()-tail), io.SeekStart); err != nil {
-		return m, false
-	}
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return m, false
-	}
-	lines := strings.Split(string(b), "\n")
-	for _, line := range slices.Backward(lines[:len(lines)-1]) { // what follows the last line break is torn
-		if m.UnmarshalJSON([]byte(line)) == nil {
-			return m, true
-		}
-	}
-	return m, false
 }
 
-// newestCheckpoint returns the step of the newest checkpoint, -1 without one.
-func newestCheckpoint(dir string) int {
-	newest := -1
-	entries, _ := os.ReadDir(filepath.Join(dir, record.CheckpointsName))
-	for _, e := range entries {
-		if n, err := strconv.Atoi(strings.TrimPrefix(e.Name(), "step-")); err == nil {
-			newest = max(newest, n)
-		}
+func requeueCommand(stdout io.Writer) *cli.Command {
+	return &cli.Command{
+		Name: "requeue", Usage: "put a run back into Slurm's queue, to go on from its newest checkpoint", ArgsUsage: "RUN",
+		Description: "A running job saves first. One that Slurm has forgotten is submitted again, by the script in the run folder. Restarts without progress are counted anew.",
+		Action: onRun(func(ctx context.Context, _ *cli.Command, r manage.Run, tools slurm.Tools) error {
+			return r.Requeue(ctx, tools, stdout)
+		}),
 	}
-	return newest
 }

@@ -1,4 +1,4 @@
-package main
+package manage
 
 import (
 	"bytes"
@@ -7,73 +7,59 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/urfave/cli/v3"
 
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/slurm"
 )
 
-func logsCommand(stdout io.Writer) *cli.Command {
-	return &cli.Command{
-		Name: "logs", Usage: "what a run's batch script and its ranks have written", ArgsUsage: "RUN",
-		Description: "Without --rank: the batch script's log and rank 0's output, for a run outside of Slurm rank 0's log.",
-		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on showing what is added, until the run is over"},
-			&cli.IntFlag{Name: "rank", Value: -1, Usage: "everything of rank `N`"},
-			&cli.IntFlag{Name: "lines", Aliases: []string{"n"}, Value: -1, Usage: "only the last `N` lines of each file"},
-		},
-		Action: func(ctx context.Context, c *cli.Command) error {
-			tools := slurm.Tools{Conf: os.Getenv("SLURM_CONF")}
-			r, err := oneRun(ctx, c, tools)
-			if err != nil {
-				return err
-			}
-			if r.tasks {
-				return exitcode.Errorf(exitcode.Usage, "%s is an array: name a task, such as %s or %s", r, filepath.Join(r.dir, "task-0"), r.job+"_0")
-			}
-			l := &logs{w: stdout, dir: r.dir, patterns: patternsOf(r, c.Int("rank")), lines: c.Int("lines"), read: map[string]int64{}}
-			if c.Bool("follow") {
-				ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-				defer stop()
-				return l.follow(ctx, func() bool { return isOver(ctx, r, tools) })
-			}
-			if err := l.show(); err != nil {
-				return err
-			}
-			if l.last == "" {
-				return exitcode.Errorf(exitcode.Environment, "%s: there is no log yet: pipetrain status says where the run is", r)
-			}
-			return nil
-		},
+// LogOptions say which logs are shown and how much of them.
+type LogOptions struct {
+	Rank   int  // everything of this rank; below 0: the batch script's log and rank 0's output
+	Lines  int  // only so many last lines of each file; below 0: all
+	Follow bool // go on until the run is over or the context ends
+}
+
+// Logs copies to w what the run's batch script and its ranks have written.
+func (r Run) Logs(ctx context.Context, o LogOptions, tools slurm.Tools, w io.Writer) error {
+	if r.Tasks {
+		return exitcode.Errorf(exitcode.Usage, "%s is an array: name a task, such as %s or %s", r, filepath.Join(r.Dir, "task-0"), r.Job+"_0")
 	}
+	l := &logs{w: w, dir: r.Dir, patterns: patternsOf(r, o.Rank), lines: o.Lines, read: map[string]int64{}}
+	if o.Follow {
+		return l.follow(ctx, func() bool { return isOver(ctx, r, tools) })
+	}
+	if err := l.show(); err != nil {
+		return err
+	}
+	if l.last == "" {
+		return exitcode.Errorf(exitcode.Environment, "%s: there is no log yet: pipetrain status says where the run is", r)
+	}
+	return nil
 }
 
 // patternsOf names the files to show.
-func patternsOf(r aRun, rank int) []string {
+func patternsOf(r Run, rank int) []string {
 	switch {
 	case rank >= 0:
 		return []string{fmt.Sprintf("rank-%d.*", rank)}
-	case r.job == "":
+	case r.Job == "":
 		return []string{"rank-0.*"}
 	}
 	return []string{"slurm-*.log", "rank-0.*.out"}
 }
 
 // isOver says whether nothing will be added to the logs.
-func isOver(ctx context.Context, r aRun, tools slurm.Tools) bool {
-	if r.job == "" {
-		h, err := holderOf(r.dir)
+func isOver(ctx context.Context, r Run, tools slurm.Tools) bool {
+	if r.Job == "" {
+		h, err := holderOf(r.Dir)
 		return err == nil && h.here && !h.alive
 	}
-	known, err := tools.Jobs(ctx, r.job)
+	known, err := tools.Jobs(ctx, r.Job)
 	if errors.Is(err, slurm.ErrUnknownJob) {
 		return true
 	}

@@ -1,0 +1,109 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/slurm"
+)
+
+// Requeue starts again what has ended unfinished, or a whole array's tasks that have. A running
+// job saves first. Restarts without progress are counted anew. What was done is told on w.
+func (r Run) Requeue(ctx context.Context, tools slurm.Tools, w io.Writer) error {
+	if r.Job == "" {
+		return exitcode.Errorf(exitcode.Usage, "%s was not submitted to Slurm: continue it with pipetrain --resume --out %[1]s %[1]s/job.toml", r.Dir)
+	}
+	if r.Tasks {
+		folders := taskFolders(r.Dir)
+		if len(folders) == 0 {
+			return exitcode.Errorf(exitcode.Usage, "%s: no task of the array has started", r)
+		}
+		begun := 0
+		for _, dir := range folders {
+			if rec, err := exitcode.Read(dir); err != nil || rec.Code == exitcode.Finished {
+				continue // finished, or still on its way
+			}
+			one, err := Find(ctx, dir, tools)
+			if err == nil {
+				err = one.Requeue(ctx, tools, w)
+			}
+			if err != nil {
+				return err
+			}
+			begun++
+		}
+		if begun == 0 {
+			return exitcode.Errorf(exitcode.Usage, "%s: every task that has started has finished or is on its way", r)
+		}
+		return nil
+	}
+	if rec, err := exitcode.Read(r.Dir); err == nil && rec.Code == exitcode.Finished {
+		return exitcode.Errorf(exitcode.Usage, "%s has finished: nothing is left to do", r)
+	}
+	if err := forgetRestarts(r.Dir); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	known, err := tools.Jobs(ctx, r.Job)
+	if err != nil && !errors.Is(err, slurm.ErrUnknownJob) {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	script := filepath.Join(r.Dir, batchName)
+	task := ""
+	if whole, n, isTask := strings.Cut(r.Job, "_"); isTask && whole != "" {
+		task, script = n, filepath.Join(filepath.Dir(r.Dir), batchName)
+	}
+	switch {
+	case len(known) > 0 && known[0].State == "PENDING":
+		if known[0].Reason == "JobHeldUser" || known[0].Reason == "JobHeldAdmin" {
+			return exitcode.Errorf(exitcode.Usage, "job %s is held: scontrol release %[1]s lets it start", r.Job)
+		}
+		fmt.Fprintf(w, "job %s waits in the queue already (%s)\n", r.Job, known[0].Reason)
+		return nil
+	case len(known) > 0 && known[0].State == "RUNNING" && requeuesItself(script):
+		if err := tools.SaveAndRequeue(ctx, r.Job); err != nil {
+			return exitcode.With(exitcode.Environment, err)
+		}
+		fmt.Fprintf(w, "job %s is asked to save after its step and to go back into the queue\n", r.Job)
+		return nil
+	}
+	if len(known) > 0 {
+		why := tools.Requeue(ctx, r.Job)
+		if why == nil {
+			fmt.Fprintf(w, "job %s is back in the queue\n", r.Job)
+			return nil
+		}
+		if known[0].Active() {
+			return exitcode.With(exitcode.Environment, why)
+		}
+	}
+	// Slurm has forgotten it, or was told never to start it again.
+	var more []string
+	if task != "" {
+		more = []string{"--array=" + task}
+	}
+	id, err := tools.Submit(ctx, script, more...)
+	if err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if task != "" {
+		id += "_" + task
+	}
+	if err := writeTicket(r.Dir, ticket{Job: id, Submitted: time.Now()}); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	fmt.Fprintf(w, "job %s is submitted again as %s\n", r.Job, id)
+	return nil
+}
+
+// requeuesItself says whether a batch script was made to.
+func requeuesItself(script string) bool {
+	b, err := os.ReadFile(script)
+	return err == nil && strings.Contains(string(b), "\n#SBATCH --requeue\n")
+}

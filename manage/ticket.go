@@ -1,0 +1,66 @@
+package manage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pipetrain/pipetrain/record"
+	"github.com/pipetrain/pipetrain/slurm"
+)
+
+// Names in the folder of a submitted run.
+const (
+	batchName     = "job.sbatch"
+	submittedName = "submitted.toml" // the job as it was submitted: what is edited later is for later
+	ticketName    = "slurm.json"
+)
+
+// ticket remembers in the run folder which job of Slurm it belongs to.
+type ticket struct {
+	Job       string    `json:"job"`
+	Array     string    `json:"array,omitempty"`
+	Submitted time.Time `json:"submitted"`
+}
+
+func writeTicket(out string, t ticket) error {
+	b, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return err
+	}
+	return record.WriteFile(filepath.Join(out, ticketName), append(b, '\n'))
+}
+
+// readTicket returns the job of a run folder; fs.ErrNotExist where it was not submitted.
+func readTicket(out string) (ticket, error) {
+	var t ticket
+	b, err := os.ReadFile(filepath.Join(out, ticketName))
+	if err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal(b, &t); err != nil || t.Job == "" {
+		return t, fmt.Errorf("%s: it names no job (%v)", filepath.Join(out, ticketName), err)
+	}
+	return t, nil
+}
+
+// forgetRestarts lets a run, and the tasks below it, be started again as often as at first.
+func forgetRestarts(out string) error {
+	files, _ := filepath.Glob(filepath.Join(globEscape(out), "task-*", slurm.RestartsName))
+	for _, f := range append(files, filepath.Join(out, slurm.RestartsName)) {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// globEscape keeps a folder's name from being read as a pattern.
+func globEscape(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
+}
