@@ -24,6 +24,9 @@ type SaveConfig struct {
 	// start checkpoint (step 0) neither counts nor goes, unless PruneStart.
 	Keep       int
 	PruneStart bool
+	// Held says whether Dir is still this run's, and is asked before anything is written or
+	// removed there by its name; nil: it always is.
+	Held func() error
 }
 
 // SaveError says which ranks could not save and why. Every member of the group
@@ -85,6 +88,9 @@ type verdict struct {
 func Save(ctx context.Context, c SaveConfig, model, optimizer []Tensor, meta Meta) error {
 	if c.Group == nil {
 		c.Group = Alone{}
+	}
+	if c.Held == nil {
+		c.Held = func() error { return nil }
 	}
 	if c.Step < 0 || c.Shards < 1 || c.Shard >= c.Shards {
 		// The same on all ranks or a programming error: nothing was exchanged yet.
@@ -165,6 +171,9 @@ func verdictOf(rank int, err error) verdict {
 }
 
 func (s *saver) prepare() error {
+	if err := s.c.Held(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(s.c.Dir, 0o755); err != nil {
 		return err
 	}
@@ -177,6 +186,9 @@ func (s *saver) prepare() error {
 func (s *saver) writeShard(ctx context.Context, r *report, model, optimizer []Tensor) error {
 	if s.c.Shard < 0 {
 		return nil
+	}
+	if err := s.c.Held(); err != nil {
+		return err
 	}
 	r.Sizes = make(map[string]int64, len(model))
 	for _, t := range model {
@@ -204,10 +216,16 @@ func (s *saver) writeShard(ctx context.Context, r *report, model, optimizer []Te
 func (s *saver) finish(ctx context.Context, all [][]byte, meta Meta) verdict {
 	v := s.commit(ctx, all, meta)
 	if len(v.Failed) > 0 {
-		_ = os.RemoveAll(s.tmp) // the failure itself is what to tell; Clean removes the rest
+		if s.c.Held() == nil {
+			_ = os.RemoveAll(s.tmp) // the failure itself is what to tell; Clean removes the rest
+		}
 		return v
 	}
-	if err := s.prune(); err != nil {
+	err := s.c.Held()
+	if err == nil {
+		err = s.prune()
+	}
+	if err != nil {
 		v.Prune = err.Error()
 	}
 	return v
@@ -331,6 +349,9 @@ func (s *saver) seal(ctx context.Context, m *Manifest, meta Meta, fileOf map[str
 		return err
 	}
 	crash("folder synced")
+	if err := s.c.Held(); err != nil {
+		return err
+	}
 	if err := publish(s.tmp, filepath.Join(s.c.Dir, StepDir(s.c.Step))); err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ type Config struct {
 	Env    []string // the ranks' environment before Run adds its own variables
 	Dir    string   // the ranks' working folder; empty: this process's
 	RunDir string   // gets logs/ and the exit record; empty: neither is written
+	// Home is where RunDir is at the end, empty where nobody knows: somebody may have moved it, and put
+	// another run's in its place. nil: RunDir.
+	Home func() string
 
 	// Segment makes the shared memory of the local transport for this many
 	// ranks: a file that lives as long as somebody has it open (memfd), so that
@@ -193,6 +196,13 @@ func (w *world) writeRecord(err error) {
 	if w.cfg.RunDir == "" {
 		return
 	}
+	home := w.cfg.RunDir
+	if w.cfg.Home != nil {
+		if home = w.cfg.Home(); home == "" {
+			w.log().Error().Msg("no exit record: the run folder " + w.cfg.RunDir + " is gone")
+			return
+		}
+	}
 	r := exitcode.Record{Code: exitcode.Of(err), Rank: exitcode.NoRank, Launcher: string(Local), Step: w.lastStep()}
 	if err != nil {
 		r.Reason = err.Error()
@@ -204,7 +214,7 @@ func (w *world) writeRecord(err error) {
 			r.Signal = signalName(f.Signal)
 		}
 	}
-	if err := exitcode.Write(w.cfg.RunDir, r); err != nil {
+	if err := exitcode.Write(home, r); err != nil {
 		w.log().Error().Err(err).Msg("the exit record could not be written")
 	}
 }

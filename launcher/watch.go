@@ -36,6 +36,8 @@ type watch struct {
 	host  string
 	fds   map[int]int // pidfd by index of the rank; those that live
 
+	folder os.FileInfo // the run folder's, so that another run's in its place is told apart; nil: unknown
+
 	dying []dying     // in the order of their deaths
 	dead  map[int]int // pidfd by index of the rank; those that died
 }
@@ -55,6 +57,7 @@ func newWatch(c GuardConfig, h *heard) *watch {
 	}
 	w := &watch{c: c, heard: h, oom: watchOOM(), fds: map[int]int{}, dead: map[int]int{}}
 	w.host, _ = os.Hostname()
+	w.folder, _ = os.Stat(c.RunDir)
 	return w
 }
 
@@ -174,14 +177,23 @@ func (w *watch) settle() {
 
 // failed says whether the run has ended in a way that leaves no rank anything to do.
 func (w *watch) failed() bool {
+	if !w.held() {
+		return false
+	}
 	r, err := exitcode.Read(w.c.RunDir)
 	return err == nil && r.Code != exitcode.Finished && r.Code != exitcode.Stopped
+}
+
+// held says whether the run folder's name is still that of the run's folder.
+func (w *watch) held() bool {
+	now, err := os.Stat(w.c.RunDir)
+	return err != nil || w.folder == nil || os.SameFile(now, w.folder)
 }
 
 // died writes the record of a rank's death, unless there is one: every orderly
 // end writes it before the first rank leaves.
 func (w *watch) died(i, fd int) {
-	if _, err := os.Stat(exitcode.Path(w.c.RunDir)); err == nil {
+	if _, err := os.Stat(exitcode.Path(w.c.RunDir)); err == nil || !w.held() {
 		return
 	}
 	w.heard.mu.Lock()

@@ -37,6 +37,8 @@ type Config struct {
 	// BeforeSave is called on every rank before a checkpoint: what was written of
 	// the steps it covers must reach the disk first.
 	BeforeSave func() error
+	// Held says whether Dir is still this run's; asked before a checkpoint is written or removed. nil: it always is.
+	Held func() error
 }
 
 func (c Config) warn(text string) { c.Log.Warn().Msg(text) }
@@ -110,6 +112,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	defer tr.Close()
+	tr.held = c.Held
 	rep := &Report{Tokens: c.Spec.Train.Batch * c.Spec.Model.Seq, Final: -1}
 	if c.Resume {
 		if rep.Start, err = tr.Load(ctx, c.Dir, -1, c.warn); err != nil {

@@ -89,7 +89,7 @@ func (tr *Trainer) Save(ctx context.Context, dir string, step int, program strin
 	}
 	c := checkpoint.SaveConfig{
 		Dir: checkpointsDir(dir), Step: step, Shard: -1, Shards: tr.spec.Parallel.Stages,
-		Group: savers{tr.world}, Keep: tr.spec.Checkpoint.Keep,
+		Group: savers{tr.world}, Keep: tr.spec.Checkpoint.Keep, Held: tr.held,
 	}
 	if tr.place.Replica == 0 {
 		c.Shard = tr.place.Stage

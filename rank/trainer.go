@@ -29,6 +29,7 @@ type Trainer struct {
 	offset  int64 // to rank 0's clock, ns
 	events  []opEvent
 	data    *stepData
+	held    func() error // see Config.Held
 }
 
 // opEvent is a performed op, in nanoseconds of this rank's clock.

@@ -153,7 +153,7 @@ func NewEnvironment(version string, command, environ []string, hosts []Host) Env
 
 // WriteEnvironment writes environment.json.
 func (f *Folder) WriteEnvironment(e Environment) error {
-	return writeJSON(f.File(EnvironmentName), e)
+	return f.writeJSON(EnvironmentName, e)
 }
 
 // shown are the variables that change how a run behaves; prefixes end in '_'.

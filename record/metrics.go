@@ -55,6 +55,9 @@ type MetricsLog struct {
 // (0 for a new run). Lines after that step, and a torn last line, are cut in one
 // replacement of the file, so that the steps go on with no gap and no repeat.
 func (f *Folder) OpenMetrics(resumeFrom int) (*MetricsLog, error) {
+	if err := f.Held(); err != nil {
+		return nil, err
+	}
 	path := f.File(MetricsName)
 	m := &MetricsLog{path: path, last: resumeFrom, any: f.Resumed || resumeFrom > 0}
 	old, err := os.ReadFile(path)

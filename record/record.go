@@ -47,7 +47,8 @@ type Folder struct {
 	// in the same folder would not be refused: log it.
 	Note string
 
-	lock *os.File
+	lock *os.File // of a joined folder: open, not taken
+	text string   // what the lock's holder wrote into it
 }
 
 // Create makes the run folder dir, or takes the one of an earlier run when
@@ -108,7 +109,8 @@ func Join(dir string) (*Folder, error) {
 	if err := isFolder(dir); err != nil {
 		return nil, folderError(dir, err)
 	}
-	return &Folder{Path: dir}, nil
+	f := &Folder{Path: dir}
+	return f, f.join()
 }
 
 // take locks an existing folder and checks what is in it.
@@ -217,7 +219,15 @@ func (f *Folder) RankLog(rank int) (*os.File, error) {
 }
 
 // WriteJob writes the resolved job's text.
-func (f *Folder) WriteJob(text []byte) error { return WriteFile(f.File(JobName), text) }
+func (f *Folder) WriteJob(text []byte) error { return f.write(JobName, text) }
+
+// write replaces a file of the folder, while that is this run's.
+func (f *Folder) write(name string, content []byte) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
+	return WriteFile(f.File(name), content)
+}
 
 // Close gives up the lock. The folder stays as it is.
 func (f *Folder) Close() error {

@@ -89,7 +89,7 @@ func (s *Summary) UnmarshalJSON(b []byte) error {
 }
 
 // WriteSummary writes summary.json.
-func (f *Folder) WriteSummary(s Summary) error { return writeJSON(f.File(SummaryName), s) }
+func (f *Folder) WriteSummary(s Summary) error { return f.writeJSON(SummaryName, s) }
 
 // ReadSummary reads a summary.json.
 func ReadSummary(path string) (Summary, error) {
@@ -104,17 +104,17 @@ func ReadSummary(path string) (Summary, error) {
 	return s, nil
 }
 
-// writeJSON replaces a file by v, indented for people.
-func writeJSON(path string, v any) error {
+// writeJSON replaces a file of the folder by v, indented for people.
+func (f *Folder) writeJSON(name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	var out bytes.Buffer
 	// Indent keeps the digits as they are, where a second encoding need not.
 	if err := json.Indent(&out, b, "", "  "); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	out.WriteByte('\n')
-	return WriteFile(path, out.Bytes())
+	return f.write(name, out.Bytes())
 }

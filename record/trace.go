@@ -90,6 +90,9 @@ type Trace struct {
 
 // CreateTrace starts trace.json; it appears under that name with Close.
 func (f *Folder) CreateTrace() (*Trace, error) {
+	if err := f.Held(); err != nil {
+		return nil, err
+	}
 	r, err := startReplace(f.File(TraceName))
 	if err != nil {
 		return nil, err

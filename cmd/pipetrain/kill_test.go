@@ -45,13 +45,7 @@ func moments(t testing.TB) *rand.Rand {
 // and message name it, nothing is left, the checkpoints before are whole.
 func TestKilledRank(t *testing.T) {
 	job := writeJob(t, slowJob)
-	launch := map[string]func(t testing.TB) []string{
-		"local": func(testing.TB) []string { return []string{pipetrainPath} },
-	}
-	for family := range mpiruns {
-		launch[family] = func(t testing.TB) []string { return mpirun(t, family, 4) }
-	}
-	for name, command := range launch {
+	for name, command := range launchers() {
 		t.Run(name, func(t *testing.T) {
 			r := moments(t)
 			for range rounds(t) {

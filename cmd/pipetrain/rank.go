@@ -204,6 +204,7 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 		StopAsked:  p.stop.Load,
 		OnStart:    out.start,
 		BeforeSave: out.sync,
+		Held:       p.folder.Held,
 		OnStep: func(s rank.StepInfo) error {
 			p.step = s.Step
 			p.child.Step(int64(s.Step))
@@ -273,8 +274,10 @@ func (p *process) endForeign(err error) error {
 	r := exitcode.Record{Code: code, Rank: exitcode.NoRank, Host: host, PID: os.Getpid(), Time: time.Now(), Step: int64(p.step), Launcher: string(p.world.Launcher)}
 	if err == nil {
 		if p.world.Rank == 0 {
-			if werr := exitcode.Write(p.folder.Path, r); werr != nil {
-				return exitcode.With(exitcode.Environment, werr)
+			if home := p.folder.Home(); home != "" {
+				if werr := exitcode.Write(home, r); werr != nil {
+					return exitcode.With(exitcode.Environment, werr)
+				}
 			}
 		}
 		return nil
@@ -286,8 +289,10 @@ func (p *process) endForeign(err error) error {
 			// The failure may be another rank's, whose guard or own word comes first.
 			time.Sleep(time.Second)
 		}
-		if won, werr := exitcode.WriteFirst(p.folder.Path, r); werr == nil {
-			first = won
+		if home := p.folder.Home(); home != "" {
+			if won, werr := exitcode.WriteFirst(home, r); werr == nil {
+				first = won
+			}
 		}
 	} else {
 		recordEarly(p.o, p.world, err)

@@ -149,7 +149,7 @@ func launch(ctx context.Context, o runOptions, spec *jobs.Spec) error {
 	}
 	err = launcher.Run(ctx, launcher.Config{
 		Binary: self, Args: append(args, folder.File(record.JobName)), Ranks: spec.World(), Env: os.Environ(),
-		RunDir: folder.Path, Segment: local.Create, StartTimeout: spec.Run.StartTimeout, Threads: spec.Device.Threads,
+		RunDir: folder.Path, Home: folder.Home, Segment: local.Create, StartTimeout: spec.Run.StartTimeout, Threads: spec.Device.Threads,
 		Bind:   launcher.Bind(spec.Device.Bind),
 		Logger: consoleLog(o.stderr), Stdout: o.stdout, Stderr: o.stderr,
 	})
