@@ -169,17 +169,49 @@ func checkSlurmController(ctx context.Context, h *Host) []Finding {
 	}
 	plugins := mpiPlugins(out)
 	libs, _ := findMPI(h)
-	for _, need := range []struct{ family, plugin string }{{openMPI, "pmix"}, {mpich, "pmi2"}} {
-		has := slices.ContainsFunc(libs, func(l mpiLibrary) bool { return l.Family == need.family })
-		if has && !slices.Contains(plugins, need.plugin) {
-			all = append(all, warn("use mpirun inside the allocation, or ask for that plugin of Slurm", "srun has no --mpi=%s, which %s needs; it has %s", need.plugin, need.family, strings.Join(plugins, ", ")))
-		}
-		if has && need.plugin == "pmix" && slices.Contains(plugins, need.plugin) {
-			all = append(all, h.fences(ctx)...)
+	for _, way := range []struct{ family, plugin string }{{openMPI, "pmix"}, {mpich, "pmi2"}} {
+		if slices.ContainsFunc(libs, func(l mpiLibrary) bool { return l.Family == way.family }) {
+			all = append(all, h.wireUp(ctx, way.family, way.plugin, plugins)...)
 		}
 	}
 	return append(all, ok("srun --mpi: %s (Open MPI: pmix, MPICH: pmi2)", strings.Join(plugins, ", ")))
 }
+
+// wireUp says what stands against starting ranks of a family of MPI with its plugin of srun.
+func (h *Host) wireUp(ctx context.Context, family, plugin string, plugins []string) []Finding {
+	if !slices.Contains(plugins, plugin) {
+		return []Finding{warn("use mpirun inside the allocation, or ask for that plugin of Slurm",
+			"srun has no --mpi=%s, which %s needs; it has %s", plugin, family, strings.Join(plugins, ", "))}
+	}
+	if why := h.pluginFails(ctx, plugin); why != "" {
+		mend := "install what it misses on every node, or use mpirun inside the allocation"
+		if plugin == "pmix" {
+			mend = "install the package that has libpmix.so by that name, on every node (Debian, Ubuntu: apt-get install libpmix-dev), or use mpirun inside the allocation"
+		}
+		return []Finding{warn(mend, "srun lists --mpi=%s, which %s needs, but cannot load it: %s", plugin, family, why)}
+	}
+	if plugin == "pmix" {
+		return h.fences(ctx)
+	}
+	return nil
+}
+
+// pluginFails returns why srun cannot load a plugin that it lists, "" where it can. The list is made of
+// file names; only a start loads the plugin and the library behind it. With --test-only nothing is started.
+func (h *Host) pluginFails(ctx context.Context, plugin string) string {
+	outside := *h // of any allocation: within one, srun means a step, which it cannot try out
+	outside.Env = slices.DeleteFunc(slices.Clone(h.Env), func(v string) bool {
+		return strings.HasPrefix(v, "SLURM_") && !strings.HasPrefix(v, "SLURM_CONF=")
+	})
+	out, err := outside.command(ctx, slurmPatience, nil, h.look("srun"), "--mpi="+plugin, "--test-only", "--ntasks=1", "true")
+	if err == nil || !pluginBroken.MatchString(out) {
+		return "" // it loads; that this cluster would not start one rank now is no matter of the plugin
+	}
+	return firstLine(out)
+}
+
+// pluginBroken is what srun prints of a plugin that does not load.
+var pluginBroken = regexp.MustCompile(`Couldn't load specified plugin|[Cc]annot create context for mpi/|Invalid MPI type`)
 
 // mpiPlugins reads the names from `srun --mpi=list`, whose lines changed between versions.
 func mpiPlugins(out string) []string {

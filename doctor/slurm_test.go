@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -72,6 +73,31 @@ func TestSlurm(t *testing.T) {
 	older := mpiPlugins("srun: MPI types are...\nsrun: none\nsrun: pmi2\n")
 	if want := []string{"none", "pmi2"}; !slices.Equal(older, want) {
 		t.Errorf("plugins %q, want %q", older, want)
+	}
+}
+
+// A plugin that srun lists and cannot load, as on a Debian without libpmix-dev. It is tried outside any allocation.
+func TestWireUp(t *testing.T) {
+	for _, c := range []struct{ srun, level, found, mend string }{
+		{`echo 'srun: Job 1 to start at 2026-01-01T00:00:00'`, "", "", ""},
+		{`echo 'allocation failure: Requested node configuration is not available'; exit 1`, "", "", ""},
+		{`echo 'srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library'
+echo "srun: error: Couldn't load specified plugin name for mpi/pmix: Plugin init() callback failed"; exit 1`,
+			"warning", "lists --mpi=pmix, which Open MPI needs, but cannot load it: srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library", "apt-get install libpmix-dev"},
+	} {
+		h := host(t, map[string]string{"bin/srun": `[ "$1 $2" = "--mpi=pmix --test-only" ] && [ -n "$SLURM_CONF" ] && [ -z "$SLURM_JOB_ID" ] || { echo Invalid MPI type; exit 1; }` + "\n" + c.srun})
+		h.Env = append(h.Env, "SLURM_CONF=/x", "SLURM_JOB_ID=7", "SLURM_PMIX_FENCE=tree")
+		got := h.wireUp(t.Context(), openMPI, "pmix", []string{"none", "pmix"})
+		if c.level == "" {
+			if len(got) != 0 {
+				t.Errorf("%s: %+v", c.srun, got)
+			}
+		} else if len(got) != 1 || got[0].Level.String() != c.level || got[0].Found != "srun "+c.found || !strings.Contains(got[0].Mend, c.mend) {
+			t.Errorf("%s: %+v", c.srun, got)
+		}
+	}
+	if got := host(t, nil).wireUp(t.Context(), mpich, "pmi2", []string{"none", "pmix"}); len(got) != 1 || !strings.Contains(got[0].Found, "srun has no --mpi=pmi2") {
+		t.Errorf("a plugin that is not there: %+v", got)
 	}
 }
 

@@ -36,6 +36,13 @@ type started struct {
 // startLauncher starts it in a session of its own, on a terminal where tty is given.
 func startLauncher(t *testing.T, ranks int, script string, tty *os.File, change func(*Config)) *started {
 	t.Helper()
+	return startLauncherWith(t, "--default-signal", ranks, script, tty, change)
+}
+
+// startLauncherWith sets its dispositions by an option of env. Those that this process inherited (nohup
+// ignores HUP, & in a script INT and QUIT) are not the test's.
+func startLauncherWith(t *testing.T, signals string, ranks int, script string, tty *os.File, change func(*Config)) *started {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +57,7 @@ func startLauncher(t *testing.T, ranks int, script string, tty *os.File, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.Command(self)
+	s.cmd = exec.Command("env", signals, self)
 	s.cmd.Env = append(os.Environ(), testMode+"=launcher", testConfig+"="+string(b), "LAUNCHER_TEST_SEGMENT="+s.segment)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if tty != nil {
@@ -195,6 +202,18 @@ func TestSignals(t *testing.T) {
 				t.Errorf("%q is not in\n%s", c.says, s.printed())
 			}
 		})
+	}
+}
+
+// Under nohup the end of the terminal ends nothing.
+func TestNohup(t *testing.T) {
+	s := startLauncherWith(t, "--ignore-signal=HUP", 2, "*: joined; train 100000", nil, nil)
+	s.await("stepping", 2)
+	s.signal(syscall.SIGHUP)
+	s.signal(syscall.SIGTERM)
+	s.end(exitcode.Stopped)
+	if !strings.Contains(s.printed(), "stopped by SIGTERM") {
+		t.Error(s.printed())
 	}
 }
 

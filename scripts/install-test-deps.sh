@@ -14,6 +14,7 @@ packages=(
   clang-22                    # the CUDA kernels' PTX is compiled anew and compared
   openmpi-bin mpich           # both MPIs, side by side: mpirun.openmpi, mpirun.mpich
   slurm-wlm munge             # a real Slurm on this machine
+  libpmix-dev                 # srun --mpi=pmix opens libpmix.so, a name that only this package has
   charliecloud-runtime        # ch-run, for slurm.container: Debian has no Apptainer
   libopenblas0 libdnnl2 libblis4 # BLAS libraries, chosen at run time
   python3-numpy               # reads the checkpoints back as another program
