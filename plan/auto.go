@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -152,7 +153,7 @@ func (f *Found) time(x float64) string { return formatTime(x, f.Unit) }
 
 // Solve finds the schedule of a job with schedule.kind = "auto". The same job and costs give the
 // same schedule on every rank.
-func Solve(spec *jobs.Spec, source Source, ops kernels.Ops) (*Found, error) {
+func Solve(spec *jobs.Spec, source costs.Source, ops kernels.Ops) (*Found, error) {
 	if source == nil || ops == nil {
 		return nil, errors.New("schedule auto: no costs")
 	}
@@ -166,5 +167,5 @@ func Solve(spec *jobs.Spec, source Source, ops kernels.Ops) (*Found, error) {
 	}
 	s.Schedule.Name = "auto"
 	return &Found{Schedule: s.Schedule, Kind: s.Kind, Policy: s.Policy.String(), Makespan: s.Makespan, Gap: s.Gap(), Bound: s.Bound,
-		Family: s.Family, Costs: source.String(), Unit: source.unit()}, nil
+		Family: s.Family, Costs: source.String(), Unit: source.Unit()}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -12,7 +13,7 @@ import (
 
 // Options say how a plan is made.
 type Options struct {
-	Source Source
+	Source costs.Source
 	// Ops is asked for the scratch memory of passes: the job's device, or a like one.
 	Ops kernels.Ops
 	// Alone leaves the alternatives out.
@@ -118,7 +119,7 @@ func Make(spec *jobs.Spec, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Name: spec.Name, Unit: o.Source.unit(), Costs: o.Source.String(), Replicas: spec.Parallel.Replicas, Precision: spec.Train.Precision,
+	p := &Plan{Name: spec.Name, Unit: o.Source.Unit(), Costs: o.Source.String(), Replicas: spec.Parallel.Replicas, Precision: spec.Train.Precision,
 		MemoryLimit: int64(spec.Schedule.MemoryLimit), Alternatives: []*Result{}, job: j}
 	s, own, err := j.own()
 	if err != nil {
@@ -221,7 +222,7 @@ func (j *job) fill(r *Result, s *schedule.Schedule, t *schedule.Timeline, c *cut
 	}
 	r.LowerBound = min(r.Makespan, schedule.LowerBound(s, c.costs))
 	r.StepTime = r.Makespan + updateTime(s, c.costs)
-	if j.source.unit() == "s" && r.StepTime > 0 {
+	if j.source.Unit() == "s" && r.StepTime > 0 {
 		r.TokensPerSecond = float64(j.spec.Train.Batch) * float64(j.spec.Model.Seq) / r.StepTime
 	}
 	for _, p := range schedule.PeakMicrobatches(s) {
@@ -261,7 +262,7 @@ func (j *job) fillMemory(r *Result, s *schedule.Schedule, c *cutting) error {
 
 // updateTime returns the time of the optimizer after the step: the rank that takes longest.
 // Asynchronous schedules have it within the step.
-func updateTime(s *schedule.Schedule, c costs) float64 {
+func updateTime(s *schedule.Schedule, c costs.Costs) float64 {
 	if s.Async != nil {
 		return 0
 	}
@@ -269,7 +270,7 @@ func updateTime(s *schedule.Schedule, c costs) float64 {
 	for r := range s.Ranks {
 		t := 0.0
 		for _, stage := range s.StagesOf(r) {
-			t += c.stageUpdate(stage)
+			t += c.StageUpdate(stage)
 		}
 		longest = max(longest, t)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
@@ -53,7 +54,7 @@ func ops(t testing.TB) kernels.Ops {
 	return d
 }
 
-func mustMake(t testing.TB, source Source, sets ...string) *Plan {
+func mustMake(t testing.TB, source costs.Source, sets ...string) *Plan {
 	t.Helper()
 	p, err := Make(parse(t, sets...), Options{Source: source, Ops: ops(t)})
 	if err != nil {
@@ -65,7 +66,7 @@ func mustMake(t testing.TB, source Source, sets ...string) *Plan {
 // BenchmarkPlan is the plan of a large job with all alternatives.
 func BenchmarkPlan(b *testing.B) {
 	for b.Loop() {
-		mustMake(b, DefaultDevice(), "model.layers=192", "parallel.stages=64", "schedule.microbatches=512", "train.batch=512")
+		mustMake(b, costs.DefaultDevice(), "model.layers=192", "parallel.stages=64", "schedule.microbatches=512", "train.batch=512")
 	}
 }
 
@@ -87,7 +88,7 @@ func TestUnits(t *testing.T) {
 		{"schedule.kind=zb-h1 schedule.microbatches=8", 27, 3.0 / 27, 4},
 		{"schedule.kind=interleaved schedule.microbatches=8 schedule.backward_p2=fused", 24 + 4.5, 4.5 / 28.5, 4 + 1.5},
 	} {
-		p := mustMake(t, DefaultUnits(), strings.Fields(c.sets)...)
+		p := mustMake(t, costs.DefaultUnits(), strings.Fields(c.sets)...)
 		if !near(p.Makespan, c.makespan) || !near(p.Bubble, c.bubble) || slices.Max(p.PeakMicrobatches) != c.live || p.Unit != "units" || p.TokensPerSecond != 0 {
 			t.Errorf("%s: makespan %v, bubble %v, live %v", c.sets, p.Makespan, p.Bubble, p.PeakMicrobatches)
 		}
@@ -105,7 +106,7 @@ func TestUnits(t *testing.T) {
 // The job is among its alternatives with the same figures, all kinds are there or said to be impossible,
 // and the Pareto front is one.
 func TestAlternatives(t *testing.T) {
-	p := mustMake(t, DefaultDevice(), "schedule.memory_limit=3MiB")
+	p := mustMake(t, costs.DefaultDevice(), "schedule.memory_limit=3MiB")
 	seen := map[string]bool{"auto": true}
 	jobs := 0
 	for i, r := range p.Alternatives {
@@ -153,7 +154,7 @@ func TestMemory(t *testing.T) {
 				continue
 			}
 			spec := parse(t, "model.dim=256", "model.seq=128", "schedule.kind="+info.Name, "schedule.backward_p2="+p2, "train.precision="+cmp.Or(precision, "fp32"))
-			j, err := newJob(spec, DefaultDevice(), ops(t))
+			j, err := newJob(spec, costs.DefaultDevice(), ops(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,64 +197,28 @@ func TestMemory(t *testing.T) {
 	t.Logf("the estimate is off by %.1f %% at most", 100*worst)
 }
 
-// Joined W read and write the gradients once: on a device with slow memory they are faster.
-func TestDeviceCosts(t *testing.T) {
-	d := DefaultDevice()
-	j, err := newJob(parse(t), d, ops(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := j.cutInto(4, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := func(n int) float64 {
-		return c.costs.Compute(schedule.Op{Stage: 1, Kind: schedule.BackwardWeight, First: 0, Last: n - 1})
-	}
-	if !(w(4) < 4*w(1)) || w(4) < w(1) {
-		t.Errorf("W of 1: %v, of 4: %v", w(1), w(4))
-	}
-	send := schedule.Op{Stage: 0, Kind: schedule.SendF}
-	if got, want := c.costs.Transfer(send, 0, 1), 10e-6+4.0*2*64*64/25e9; !near(got, want) {
-		t.Errorf("a transfer takes %v, want %v", got, want)
-	}
-	// With bf16 messages take half the time, gradients of weights do not.
-	low, err := newJob(parse(t, "train.precision=bf16"), d, ops(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lowCosts, full := newDeviceCosts(d, low, c.cut), newDeviceCosts(d, j, c.cut)
-	if got, want := lowCosts.Transfer(send, 0, 1), 10e-6+2.0*2*64*64/25e9; !near(got, want) {
-		t.Errorf("a transfer in bf16 takes %v, want %v", got, want)
-	}
-	if lowCosts.params[1] != full.params[1] || !(lowCosts.f[1] < 0.7*full.f[1]) || !(lowCosts.w[1] > 0.5*full.w[1]) || !(lowCosts.update[1] > full.update[1]) {
-		t.Errorf("bf16: F %v, W %v, update %v; fp32: %v, %v, %v", lowCosts.f, lowCosts.w, lowCosts.update, full.f, full.w, full.update)
-	}
-	d.NodeRanks, d.InterBytes = 2, 1e9
-	slow := newDeviceCosts(d, j, c.cut)
-	if slow.Transfer(send, 0, 1) != c.costs.Transfer(send, 0, 1) || slow.Transfer(send, 1, 2) < 10*4.0*2*64*64/25e9 {
-		t.Error("links between nodes are not slower")
-	}
-	one := mustMake(t, DefaultDevice(), "train.batch=16")
-	two := mustMake(t, DefaultDevice(), "train.batch=32", "parallel.replicas=2")
+// The reduction over replicas takes time.
+func TestReplicasReduce(t *testing.T) {
+	one := mustMake(t, costs.DefaultDevice(), "train.batch=16")
+	two := mustMake(t, costs.DefaultDevice(), "train.batch=32", "parallel.replicas=2")
 	if !(two.Makespan > one.Makespan) {
 		t.Errorf("the reduction over replicas takes no time: %v, %v", one.Makespan, two.Makespan)
 	}
 }
 
 func TestAutoKeepsTheLimit(t *testing.T) {
-	free := mustMake(t, DefaultUnits(), "schedule.kind=auto")
+	free := mustMake(t, costs.DefaultUnits(), "schedule.kind=auto")
 	for _, r := range free.Alternatives {
 		if !r.Asynchronous && r.Schedule != "auto" && r.Makespan < free.Makespan*(1-1e-9) && r.Concat == "1" {
 			t.Errorf("%s takes %v, auto %v", r.Name(), r.Makespan, free.Makespan)
 		}
 	}
 	limit := free.Peak() * 2 / 3
-	tight := mustMake(t, DefaultUnits(), "schedule.kind=auto", fmt.Sprintf("schedule.memory_limit=%d", limit))
+	tight := mustMake(t, costs.DefaultUnits(), "schedule.kind=auto", fmt.Sprintf("schedule.memory_limit=%d", limit))
 	if tight.Peak() > limit || !tight.Fits || !tight.MemoryExact {
 		t.Errorf("auto needs %d of %d bytes", tight.Peak(), limit)
 	}
-	_, err := Make(parse(t, "schedule.kind=auto", "schedule.memory_limit=1kB"), Options{Source: DefaultUnits(), Ops: ops(t)})
+	_, err := Make(parse(t, "schedule.kind=auto", "schedule.memory_limit=1kB"), Options{Source: costs.DefaultUnits(), Ops: ops(t)})
 	if err == nil || !strings.Contains(err.Error(), "needs at least") {
 		t.Errorf("a limit that nothing fits: %v", err)
 	}
@@ -263,7 +228,7 @@ func TestAutoKeepsTheLimit(t *testing.T) {
 func TestHTML(t *testing.T) {
 	spec := parse(t)
 	spec.Name = "</script><b>&"
-	p, err := Make(spec, Options{Source: DefaultDevice(), Ops: ops(t)})
+	p, err := Make(spec, Options{Source: costs.DefaultDevice(), Ops: ops(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

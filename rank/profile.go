@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -124,64 +125,17 @@ func (s StepEvents) Timeline(pipelineRank func(world int) (int, bool), ranks int
 	return t
 }
 
-// measuredCosts are the median times of the ops of a few steps: the profile
-// from which the rest of the run is predicted.
-type measuredCosts struct {
-	compute  map[costKey]float64
-	transfer map[costKey]float64
-}
-
-type costKey struct {
-	stage, n int
-	kind     schedule.Kind
-}
-
-func keyOf(op schedule.Op) costKey { return costKey{op.Stage, op.Microbatches(), op.Kind} }
-
-// costsOf reads costs off measured steps. A transfer takes from the moment when
-// both sides are ready until the receiver has it; where the receiver never
-// waited, what it paid is what counts. Only the first replica's ops are read.
-func costsOf(steps []StepEvents, pipelineRank func(world int) (int, bool)) measuredCosts {
-	c := measuredCosts{map[costKey]float64{}, map[costKey]float64{}}
-	compute, transfer := map[costKey][]float64{}, map[costKey][]float64{}
+// samples are the ops of steps on the first replica's ranks.
+func samples(steps []StepEvents, pipelineRank func(world int) (int, bool)) []costs.Sample {
+	var out []costs.Sample
 	for _, s := range steps {
-		sent := map[schedule.Op]float64{}
 		for _, e := range s.Events {
-			if _, ok := pipelineRank(e.Rank); ok && e.Op.Kind.IsSend() {
-				sent[e.Op] = e.Start
-			}
-		}
-		for _, e := range s.Events {
-			if _, ok := pipelineRank(e.Rank); !ok {
-				continue
-			}
-			switch {
-			case e.Op.Kind.IsCompute() || e.Op.Kind == schedule.ReduceGrad || e.Op.Kind == schedule.Update:
-				compute[keyOf(e.Op)] = append(compute[keyOf(e.Op)], e.End-e.Start)
-			case e.Op.Kind.IsRecv():
-				send := sendOf(e.Op)
-				if at, ok := sent[send]; ok {
-					transfer[keyOf(send)] = append(transfer[keyOf(send)], max(0, e.End-max(e.Start, at)))
-				}
+			if _, ok := pipelineRank(e.Rank); ok {
+				out = append(out, costs.Sample{Step: s.Step, Op: e.Op, Start: e.Start, End: e.End})
 			}
 		}
 	}
-	for k, v := range compute {
-		c.compute[k] = median(v)
-	}
-	for k, v := range transfer {
-		k.n = 1
-		c.transfer[k] = median(v)
-	}
-	return c
-}
-
-// Compute implements schedule.Costs.
-func (c measuredCosts) Compute(op schedule.Op) float64 { return c.compute[keyOf(op)] }
-
-// Transfer implements schedule.Costs.
-func (c measuredCosts) Transfer(send schedule.Op, _, _ int) float64 {
-	return c.transfer[costKey{send.Stage, 1, send.Kind}]
+	return out
 }
 
 func median(x []float64) float64 {

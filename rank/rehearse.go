@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
-	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -84,18 +84,20 @@ func lateness() time.Duration {
 	return min(time.Duration(median(late)), time.Millisecond)
 }
 
-// FLOPCosts models a job's op times by the layers' own operation counts at a
-// rate, and transfers by latency and bandwidth. Everything else is free.
-func FLOPCosts(w Work, flopsPerSecond, bytesPerSecond float64, latency time.Duration) schedule.StageCosts {
-	var c schedule.StageCosts
-	for _, cut := range w.Cut {
-		at := func(p model.Pass) float64 { return float64(w.Model.FLOPsOf(cut, p, w.Shape)) / flopsPerSecond }
-		c.F, c.I, c.W = append(c.F, at(model.PassForward)), append(c.I, at(model.PassInput)), append(c.W, at(model.PassWeight))
-		bytes := func(width int) float64 {
-			return latency.Seconds() + float64(w.Model.Config.Type.Size())*float64(w.Shape.Rows()*width)/bytesPerSecond
-		}
-		c.SendF = append(c.SendF, bytes(w.Model.Layers[cut.End-1].OutWidth()))
-		c.SendB = append(c.SendB, bytes(w.Model.Layers[cut.First].InWidth()))
+// RehearsalOf returns the rehearsal of a job: its op times are those that a plan of it has.
+func RehearsalOf(spec *jobs.Spec) (*Rehearsal, error) {
+	source, err := costs.Named(spec)
+	if err == nil {
+		err = source.Fits(spec)
 	}
-	return c
+	if err != nil {
+		return nil, err
+	}
+	w, err := WorkOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	s := w.Schedule
+	times := source.Of(costs.WorkOf(spec, w.Model, w.Cut, w.Optim, max(1, s.Stages/s.Ranks), len(s.Place)))
+	return &Rehearsal{Costs: times, RealMessages: spec.Device.Messages == "real"}, nil
 }

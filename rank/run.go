@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
@@ -223,8 +224,11 @@ func (r *runner) predict(ctx context.Context) error {
 	if steps == nil {
 		return nil
 	}
-	costs := costsOf(steps, r.tr.pipelineRank)
-	t, err := schedule.Simulate(r.tr.work.Schedule, costs)
+	measured, err := costs.Measure(r.tr.work.Schedule.Stages, samples(steps, r.tr.pipelineRank))
+	if err != nil {
+		return err
+	}
+	t, err := schedule.Simulate(r.tr.work.Schedule, measured)
 	if err != nil {
 		return fmt.Errorf("simulating the schedule with the measured times: %w", err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -21,9 +20,6 @@ import (
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
 	"github.com/pipetrain/pipetrain/launcher"
-	"github.com/pipetrain/pipetrain/plan"
-	"github.com/pipetrain/pipetrain/rank"
-	"github.com/pipetrain/pipetrain/schedule"
 )
 
 // openDevice picks the compute backend that the job asks for.
@@ -45,55 +41,6 @@ func checkDevice(spec *jobs.Spec, w launcher.World) error {
 		return checkGPUs(spec, w)
 	}
 	return nil
-}
-
-// Assumed hardware of a rehearsal: an accelerator that does 100 TFLOP/s of
-// the model's operations, and links of 25 GB/s and 10 µs.
-const (
-	rehearsedFLOPS   = 100e12
-	rehearsedBytes   = 25e9
-	rehearsedLatency = 10 * time.Microsecond
-)
-
-// rehearsalOf returns what a rehearsal of the job is made of, nil for a real run.
-func rehearsalOf(spec *jobs.Spec) (*rank.Rehearsal, error) {
-	if spec.Device.Kind != "rehearse" {
-		return nil, nil
-	}
-	w, err := rank.WorkOf(spec)
-	if err != nil {
-		return nil, err
-	}
-	r := &rank.Rehearsal{RealMessages: spec.Device.Messages == "real"}
-	if spec.Schedule.Profile == "" {
-		r.Costs = rank.FLOPCosts(w, rehearsedFLOPS, rehearsedBytes, rehearsedLatency)
-		return r, nil
-	}
-	p, err := plan.ReadProfile(spec.Schedule.Profile)
-	if err == nil {
-		err = p.Fits(spec)
-	}
-	if err == nil && len(p.Stages) != w.Schedule.Stages {
-		err = fmt.Errorf("%s: the profile is of %d stages, the job has %d: measure again with pipetrain profile", spec.Schedule.Profile, len(p.Stages), w.Schedule.Stages)
-	}
-	if err != nil {
-		return nil, exitcode.With(exitcode.Usage, err)
-	}
-	var c schedule.StageCosts
-	for _, s := range p.Stages {
-		more := s.More
-		if more == 0 {
-			more = s.W
-		}
-		c.F, c.I, c.W, c.WExtra = append(c.F, s.F), append(c.I, s.I), append(c.W, s.W), append(c.WExtra, more)
-		b := s.B
-		if b == 0 {
-			b = s.I + s.W
-		}
-		c.B, c.SendF, c.SendB, c.Reduce = append(c.B, b), append(c.SendF, s.SendF), append(c.SendB, s.SendB), append(c.Reduce, s.Reduce)
-	}
-	r.Costs = c
-	return r, nil
 }
 
 // threads shares the cores that this process may use with the other ranks of the host.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
@@ -25,7 +26,7 @@ import (
 )
 
 func planCommand(stdout io.Writer) *cli.Command {
-	d := plan.DefaultDevice()
+	d := costs.DefaultDevice()
 	return &cli.Command{
 		Name: "plan", Usage: "predict a job: timeline, bubble, memory, step time; compare every schedule; nothing is started",
 		ArgsUsage:                 "JOB.toml",
@@ -92,12 +93,12 @@ func makePlan(c *cli.Command, stdout io.Writer) error {
 }
 
 // costSource returns where op times come from, as the flags say.
-func costSource(c *cli.Command, spec *jobs.Spec) (plan.Source, error) {
+func costSource(c *cli.Command, spec *jobs.Spec) (costs.Source, error) {
 	if c.IsSet("cost") {
 		if c.IsSet("profile") {
 			return nil, errors.New("--cost gives units, --profile seconds: give one of them")
 		}
-		return plan.ParseUnits(c.String("cost"))
+		return costs.ParseUnits(c.String("cost"))
 	}
 	for _, name := range []string{"tflops", "gbps"} {
 		if c.IsSet(name) && c.IsSet("profile") {
@@ -119,19 +120,19 @@ func costSource(c *cli.Command, spec *jobs.Spec) (plan.Source, error) {
 	if between && assumed.NodeRanks == 0 {
 		return nil, errors.New("--inter-gbps and --inter-latency are of links between nodes: say with --node-ranks how many ranks a node has")
 	}
-	p, err := plan.ReadProfile(path)
+	p, err := costs.ReadProfile(path)
 	if err != nil {
 		return nil, err
 	}
 	if within || between {
-		return plan.Linked{Profile: p, Links: assumed, Within: within}, nil
+		return costs.Linked{Profile: p, Links: assumed, Within: within}, nil
 	}
 	return p, nil
 }
 
 // assumedDevice returns the device and links that the flags describe, or the defaults.
-func assumedDevice(c *cli.Command, spec *jobs.Spec) (plan.Device, error) {
-	d := plan.DefaultDevice()
+func assumedDevice(c *cli.Command, spec *jobs.Spec) (costs.Device, error) {
+	d := costs.DefaultDevice()
 	d.NodeRanks = spec.Slurm.GPUsPerNode
 	for _, f := range []struct {
 		name string
@@ -145,20 +146,20 @@ func assumedDevice(c *cli.Command, spec *jobs.Spec) (plan.Device, error) {
 		}
 		x := c.Float(f.name)
 		if !(x > 0) || x > 1e12 || math.IsInf(x, 0) {
-			return plan.Device{}, fmt.Errorf("--%s: want a rate above 0, not %v", f.name, x)
+			return costs.Device{}, fmt.Errorf("--%s: want a rate above 0, not %v", f.name, x)
 		}
 		*f.to = x * f.unit
 	}
 	for name, to := range map[string]*time.Duration{"link-latency": &d.LinkLatency, "inter-latency": &d.InterLatency} {
 		if c.IsSet(name) {
 			if *to = c.Duration(name); *to < 0 {
-				return plan.Device{}, fmt.Errorf("--%s: want a time from 0, not %v", name, *to)
+				return costs.Device{}, fmt.Errorf("--%s: want a time from 0, not %v", name, *to)
 			}
 		}
 	}
 	if c.IsSet("node-ranks") {
 		if d.NodeRanks = c.Int("node-ranks"); d.NodeRanks < 0 {
-			return plan.Device{}, fmt.Errorf("--node-ranks: want 0 or more, not %d", d.NodeRanks)
+			return costs.Device{}, fmt.Errorf("--node-ranks: want 0 or more, not %d", d.NodeRanks)
 		}
 	}
 	return d, nil

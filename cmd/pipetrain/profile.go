@@ -11,10 +11,10 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/launcher"
-	"github.com/pipetrain/pipetrain/plan"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -125,8 +125,8 @@ func profileRuns(ctx context.Context, c *cli.Command, spec *jobs.Spec, stderr io
 }
 
 // profileOf reads the traces of runs of one job.
-func profileOf(spec *jobs.Spec, dirs []string) (*plan.Profile, error) {
-	var runs [][]plan.Sample
+func profileOf(spec *jobs.Spec, dirs []string) (*costs.Profile, error) {
+	var runs [][]costs.Sample
 	var overheads []float64
 	device := "?"
 	stages := 0
@@ -160,11 +160,11 @@ func profileOf(spec *jobs.Spec, dirs []string) (*plan.Profile, error) {
 			return nil, errors.New("profile: the run was a rehearsal: its times are modelled, not measured")
 		}
 	}
-	return plan.NewProfile(spec, stages, device, runs, overheads)
+	return costs.NewProfile(spec, stages, device, runs, overheads)
 }
 
 // readTrace reads the ops of the first replica from a run's trace.
-func readTrace(path string, grid jobs.Grid) ([]plan.Sample, error) {
+func readTrace(path string, grid jobs.Grid) ([]costs.Sample, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("profile: %w (is it a finished run?)", err)
@@ -180,7 +180,7 @@ func readTrace(path string, grid jobs.Grid) ([]plan.Sample, error) {
 	if err := json.Unmarshal(text, &trace); err != nil {
 		return nil, fmt.Errorf("profile: %s: %w", path, err)
 	}
-	var samples []plan.Sample
+	var samples []costs.Sample
 	for _, e := range trace.TraceEvents {
 		if e.Ph != "X" || e.PID < 0 || e.PID >= grid.World() || grid.Coord(e.PID).Replica != 0 {
 			continue
@@ -189,7 +189,7 @@ func readTrace(path string, grid jobs.Grid) ([]plan.Sample, error) {
 		if err != nil {
 			continue // the optimizer and the like
 		}
-		samples = append(samples, plan.Sample{Step: e.Args.Step, Op: op, Start: e.TS * 1e-6, End: (e.TS + e.Dur) * 1e-6})
+		samples = append(samples, costs.Sample{Step: e.Args.Step, Op: op, Start: e.TS * 1e-6, End: (e.TS + e.Dur) * 1e-6})
 	}
 	return samples, nil
 }

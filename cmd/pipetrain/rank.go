@@ -193,9 +193,12 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 		fmt.Fprintf(p.o.stderr, "pipetrain: this processor has no vector instructions that the built-in kernels use, and no BLAS library was found: compute will be slow; install one (apt-get install libopenblas0)\n")
 	}
 	begin := time.Now()
-	rehearsal, err := rehearsalOf(p.spec)
-	if err != nil {
-		return err
+	var rehearsal *rank.Rehearsal
+	if p.spec.Device.Kind == "rehearse" {
+		var err error
+		if rehearsal, err = rank.RehearsalOf(p.spec); err != nil {
+			return exitcode.With(exitcode.Usage, err)
+		}
 	}
 	rep, err := rank.Run(ctx, rank.Config{
 		Rehearsal: rehearsal,

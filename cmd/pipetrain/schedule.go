@@ -15,8 +15,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/exitcode"
-	"github.com/pipetrain/pipetrain/plan"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -308,9 +308,9 @@ func drawSchedule(c *cli.Command, stdout io.Writer) error {
 		_, err := stdout.Write(b.Bytes())
 		return err
 	}
-	units := plan.DefaultUnits()
+	units := costs.DefaultUnits()
 	if c.IsSet("cost") {
-		if units, err = plan.ParseUnits(c.String("cost")); err != nil {
+		if units, err = costs.ParseUnits(c.String("cost")); err != nil {
 			return exitcode.With(exitcode.Usage, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/plan"
@@ -32,7 +33,7 @@ func settle(spec *jobs.Spec, folder *record.Folder, say io.Writer) error {
 	}
 	s := spec.CustomSchedule()
 	if s == nil {
-		source, err := defaultSource(spec)
+		source, err := costs.Named(spec)
 		if err != nil {
 			return exitcode.With(exitcode.Usage, err)
 		}
@@ -84,14 +85,4 @@ func adopt(spec *jobs.Spec, folder *record.Folder) error {
 	}
 	spec.UseSchedule(s, path)
 	return nil
-}
-
-// defaultSource returns the costs that the job itself names: its profile, or the assumed device.
-func defaultSource(spec *jobs.Spec) (plan.Source, error) {
-	if spec.Schedule.Profile != "" {
-		return plan.ReadProfile(spec.Schedule.Profile)
-	}
-	d := plan.DefaultDevice()
-	d.NodeRanks = spec.Slurm.GPUsPerNode
-	return d, nil
 }

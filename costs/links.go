@@ -1,9 +1,8 @@
-package plan
+package costs
 
 import (
 	"fmt"
 
-	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -31,12 +30,13 @@ func (l Linked) String() string {
 	return l.Profile.String() + "; assumed " + assumed
 }
 
-func (l Linked) costs(j *job, cut []model.Range, chunks int) costs {
-	return linkedCosts{l.Profile.costs(j, cut, chunks), newDeviceCosts(l.Links, j, cut), l.Within}
+// Of implements Source.
+func (l Linked) Of(w Work) Costs {
+	return linkedCosts{l.Profile.Of(w), l.Links.of(w), l.Within}
 }
 
 type linkedCosts struct {
-	costs
+	Costs
 	links  *deviceCosts
 	within bool
 }
@@ -45,25 +45,17 @@ type linkedCosts struct {
 func (c linkedCosts) Compute(op schedule.Op) float64 {
 	switch op.Kind {
 	case schedule.ReduceGrad: // replicas are taken to be on other nodes
-		return c.links.reduce(op.Stage, c.links.replicas)
+		return c.links.reduce(op.Stage)
 	case schedule.Update:
-		return c.costs.Compute(op) + c.links.reduce(op.Stage, c.links.replicas)
+		return c.Costs.Compute(op) + c.links.reduce(op.Stage)
 	}
-	return c.costs.Compute(op)
+	return c.Costs.Compute(op)
 }
 
 // Transfer implements schedule.Costs.
 func (c linkedCosts) Transfer(send schedule.Op, from, to int) float64 {
 	if n := c.links.d.NodeRanks; !c.within && (n == 0 || from/n == to/n) {
-		return c.costs.Transfer(send, from, to)
+		return c.Costs.Transfer(send, from, to)
 	}
 	return c.links.Transfer(send, from, to)
 }
-
-// withHolders implements holderCosts.
-func (c linkedCosts) withHolders(n int) costs {
-	c.links = c.links.withHolders(n).(*deviceCosts)
-	return c
-}
-
-var _ holderCosts = linkedCosts{}

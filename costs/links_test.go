@@ -1,4 +1,4 @@
-package plan
+package costs
 
 import (
 	"strings"
@@ -16,17 +16,7 @@ func TestLinked(t *testing.T) {
 		t.Fatal(err)
 	}
 	links := Device{FLOPS: 1, Bandwidth: 1, LinkBytes: 1e6, LinkLatency: time.Second, NodeRanks: 2, InterBytes: 1e3, InterLatency: 2 * time.Second}
-	at := func(source Source, sets ...string) costs {
-		j, err := newJob(parse(t, sets...), source, ops(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := j.cutInto(4, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.costs
-	}
+	at := func(source Source) Costs { return source.Of(workOf(t, parse(t), 4)) }
 	own, between, all := at(p), at(Linked{p, links, false}), at(Linked{p, links, true})
 	assumed := at(links)
 	for _, k := range []schedule.Kind{schedule.Forward, schedule.Backward} {
@@ -37,7 +27,7 @@ func TestLinked(t *testing.T) {
 			}
 		}
 	}
-	send := func(c costs, stage, to int) float64 {
+	send := func(c Costs, stage, to int) float64 {
 		return c.Transfer(schedule.Op{Stage: stage, Kind: schedule.SendF}, stage, to)
 	}
 	// Ranks 0 and 1 share a node, 1 and 2 do not.
@@ -47,25 +37,20 @@ func TestLinked(t *testing.T) {
 	if got := send(all, 0, 1); got != send(assumed, 0, 1) || got <= 1 {
 		t.Errorf("within a node, links assumed: %v instead of %v", got, send(assumed, 0, 1))
 	}
-	for _, c := range []costs{between, all} {
+	for _, c := range []Costs{between, all} {
 		if got := send(c, 1, 2); got != send(assumed, 1, 2) || got <= 2 {
 			t.Errorf("between nodes: %v instead of %v", got, send(assumed, 1, 2))
 		}
 	}
 	// Two replicas exchange all gradients once each way, between nodes.
-	j, err := newJob(parse(t, "parallel.replicas=2"), Linked{p, links, false}, ops(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := j.cutInto(4, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bytes := c.costs.(linkedCosts).links.params[1]
-	if got := c.costs.Compute(schedule.Op{Stage: 1, Kind: schedule.ReduceGrad}); !near(got, bytes/1e3+4) || bytes < 1000 {
+	two := workOf(t, parse(t), 4)
+	two.Copies = 2
+	c := Linked{p, links, false}.Of(two)
+	bytes := c.(linkedCosts).links.params[1]
+	if got := c.Compute(schedule.Op{Stage: 1, Kind: schedule.ReduceGrad}); !near(got, bytes/1e3+4) || bytes < 1000 {
 		t.Errorf("reducing %v bytes takes %v", bytes, got)
 	}
-	if _, err := newJob(parse(t, "model.dim=128"), Linked{p, links, false}, ops(t)); err == nil || !strings.Contains(err.Error(), "measure again") {
+	if err := (Linked{p, links, false}).Fits(parse(t, "model.dim=128")); err == nil || !strings.Contains(err.Error(), "measure again") {
 		t.Errorf("the profile of another model: %v", err)
 	}
 	if s := (Linked{p, links, false}).String(); !strings.Contains(s, "1e-06 GB/s and 2s between nodes of 2 ranks") || !strings.Contains(s, "a profile of") {

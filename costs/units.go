@@ -1,8 +1,4 @@
-// Package plan is the room of the planner: what a job's step will take in time
-// and memory under its schedule and under every other one, before anything
-// starts, as text, JSON and a page with pictures. It predicts with the values
-// that a run uses too: the schedule, the layers' own declarations and the engine's dry step.
-package plan
+package costs
 
 import (
 	"fmt"
@@ -11,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -86,3 +83,30 @@ func (u Units) share(chunks int) schedule.StageCosts {
 	c.Reduce, c.Update = []float64{u.Reduce / v}, []float64{u.Update / v}
 	return c
 }
+
+// String implements Source.
+func (u Units) String() string {
+	s := fmt.Sprintf("units: F %g, I %g, W %g of a rank's share of the model", u.F, u.I, u.W)
+	if u.B >= 0 {
+		s += fmt.Sprintf(", B %g", u.B)
+	}
+	if u.More >= 0 {
+		s += fmt.Sprintf(", each further micro-batch of a joined W %g", u.More)
+	}
+	return s + fmt.Sprintf("; transfer %g, reduce %g, update %g", u.Transfer, u.Reduce, u.Update)
+}
+
+// Unit implements Source.
+func (u Units) Unit() string { return "units" }
+
+// Fits implements Source.
+func (u Units) Fits(*jobs.Spec) error { return nil }
+
+// Of implements Source.
+func (u Units) Of(w Work) Costs { return unitCosts{u.share(w.Chunks)} }
+
+// unitCosts are Units for stages of one size.
+type unitCosts struct{ schedule.StageCosts }
+
+// StageUpdate implements Costs.
+func (c unitCosts) StageUpdate(int) float64 { return c.Update[0] }

@@ -1,9 +1,10 @@
-package plan
+package costs
 
 import (
 	"fmt"
 	"time"
 
+	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -60,31 +61,37 @@ func (d Device) link(bytes float64, from, to int) float64 {
 // pass takes the longer of its operations at the device's rate and its bytes at the
 // memory's (roofline): the weights once, however many micro-batches it has, and the slots that it reads or writes.
 type deviceCosts struct {
-	d        Device
-	m        *model.Model
-	cut      []model.Range
-	shape    model.Shape
-	f, i, w  []float64 // of one micro-batch, by stage
-	out, in  []float64 // bytes sent by SEND_F and SEND_B
-	update   []float64
-	params   []float64 // bytes of a stage's gradients
-	replicas int
+	Work
+	d       Device
+	f, i, w []float64 // of one micro-batch, by stage
+	out, in []float64 // bytes sent by SEND_F and SEND_B
+	update  []float64
+	params  []float64 // bytes of a stage's gradients
 }
 
-func newDeviceCosts(d Device, j *job, cut []model.Range) *deviceCosts {
-	c := &deviceCosts{d: d, m: j.model, cut: cut, shape: j.shape, replicas: j.spec.Parallel.Replicas}
-	for _, r := range cut {
+// Unit implements Source.
+func (d Device) Unit() string { return "s" }
+
+// Fits implements Source.
+func (d Device) Fits(*jobs.Spec) error { return nil }
+
+// Of implements Source.
+func (d Device) Of(w Work) Costs { return d.of(w) }
+
+func (d Device) of(w Work) *deviceCosts {
+	c := &deviceCosts{Work: w, d: d}
+	for _, r := range w.Cut {
 		c.f = append(c.f, c.pass(r, model.PassForward, 1))
 		c.i = append(c.i, c.pass(r, model.PassInput, 1))
 		c.w = append(c.w, c.pass(r, model.PassWeight, 1))
-		rows, size := float64(j.shape.Rows()), c.elem()
-		c.out = append(c.out, size*rows*float64(j.model.Layers[r.End-1].OutWidth()))
-		c.in = append(c.in, size*rows*float64(j.model.Layers[r.First].InWidth()))
-		bytes := 4 * float64(model.NewLayout(j.model.ParamsOf(r)).Len)
+		rows, size := float64(w.Shape.Rows()), c.elem()
+		c.out = append(c.out, size*rows*float64(w.Model.Layers[r.End-1].OutWidth()))
+		c.in = append(c.in, size*rows*float64(w.Model.Layers[r.First].InWidth()))
+		bytes := 4 * float64(model.NewLayout(w.Model.ParamsOf(r)).Len)
 		c.params = append(c.params, bytes)
 		// The weights and each state are read and written, the gradients read and cleared.
-		moved := bytes * float64(4+2*j.states)
-		if t := j.model.Config.Type; t != kernels.F32 { // and their rounded copy is written
+		moved := bytes * float64(4+2*w.States)
+		if t := w.Model.Config.Type; t != kernels.F32 { // and their rounded copy is written
 			moved += bytes / 4 * float64(t.Size())
 		}
 		c.update = append(c.update, moved/d.Bandwidth)
@@ -93,14 +100,14 @@ func newDeviceCosts(d Device, j *job, cut []model.Range) *deviceCosts {
 }
 
 // elem returns the bytes of an activation, and of a weight as layers read it.
-func (c *deviceCosts) elem() float64 { return float64(c.m.Config.Type.Size()) }
+func (c *deviceCosts) elem() float64 { return float64(c.Model.Config.Type.Size()) }
 
 // pass returns the time of n micro-batches in one pass over the layers of r.
 func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
 	total := 0.0
-	for _, l := range c.m.Layers[r.First:r.End] {
+	for _, l := range c.Model.Layers[r.First:r.End] {
 		bytes := 0.0
-		rows := float64(n * c.shape.Rows())
+		rows := float64(n * c.Shape.Rows())
 		for _, s := range l.Slots() {
 			used := s.Life != model.FromInput
 			switch p {
@@ -126,7 +133,7 @@ func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
 		case model.PassWeight:
 			bytes += 2 * 4 * elems // the gradients, f32, are added to
 		}
-		shape := c.shape
+		shape := c.Shape
 		shape.Batch *= n
 		total += max(float64(l.FLOPs(p, shape))/c.d.FLOPS, bytes/c.d.Bandwidth)
 	}
@@ -142,29 +149,23 @@ func (c *deviceCosts) Compute(op schedule.Op) float64 {
 		return c.i[op.Stage]
 	case schedule.BackwardWeight:
 		if n := op.Microbatches(); n > 1 {
-			return c.pass(c.cut[op.Stage], model.PassWeight, n)
+			return c.pass(c.Cut[op.Stage], model.PassWeight, n)
 		}
 		return c.w[op.Stage]
 	case schedule.Backward:
 		return c.i[op.Stage] + c.w[op.Stage]
 	case schedule.ReduceGrad:
-		return c.reduce(op.Stage, c.replicas)
+		return c.reduce(op.Stage)
 	case schedule.Update:
-		return c.update[op.Stage] + c.reduce(op.Stage, c.replicas)
+		return c.update[op.Stage] + c.reduce(op.Stage)
 	}
 	return 0
 }
 
-// withHolders returns the costs where n ranks of a replica hold each stage.
-func (c *deviceCosts) withHolders(n int) costs {
-	held := *c
-	held.replicas *= n
-	return &held
-}
-
-// reduce returns the time of a ring all-reduce over n ranks: 2(n-1)/n of the bytes
-// over each link, in 2(n-1) messages. Replicas are taken to be on other nodes.
-func (c *deviceCosts) reduce(stage, n int) float64 {
+// reduce returns the time of a ring all-reduce over the n copies of a stage: 2(n-1)/n of the
+// bytes over each link, in 2(n-1) messages. The copies are taken to be on other nodes.
+func (c *deviceCosts) reduce(stage int) float64 {
+	n := c.Copies
 	if n < 2 {
 		return 0
 	}
@@ -180,5 +181,5 @@ func (c *deviceCosts) Transfer(send schedule.Op, from, to int) float64 {
 	return c.d.link(c.in[send.Stage], from, to)
 }
 
-// stageUpdate implements costs.
-func (c *deviceCosts) stageUpdate(stage int) float64 { return c.update[stage] }
+// StageUpdate implements Costs.
+func (c *deviceCosts) StageUpdate(stage int) float64 { return c.update[stage] }

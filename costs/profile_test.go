@@ -1,4 +1,4 @@
-package plan
+package costs
 
 import (
 	"encoding/json"
@@ -57,27 +57,28 @@ func TestProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, sets := range [][]string{{"schedule.backward_p2=cooldown", "schedule.concat=all"}, {"schedule.backward_p2=fused"}, {"schedule.kind=gpipe", "schedule.backward_p2=end"}} {
-		plan := mustMake(t, p, sets...)
-		want, err := schedule.Simulate(plan.Program, truth)
+		s, err := parse(t, sets...).BuildSchedule()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if off := plan.Makespan/want.Makespan() - 1; off > 1e-9 || off < -1e-9 || !near(plan.StepTime, plan.Makespan+.6) {
-			t.Errorf("%v: makespan %v instead of %v, step %v", sets, plan.Makespan, want.Makespan(), plan.StepTime)
+		times := p.Of(workOf(t, parse(t, sets...), 4))
+		got, err := schedule.Simulate(s, times)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := schedule.Simulate(s, truth)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !near(got.Makespan(), want.Makespan()) || times.StageUpdate(1) != .6 {
+			t.Errorf("%v: makespan %v instead of %v, update %v", sets, got.Makespan(), want.Makespan(), times.StageUpdate(1))
 		}
 	}
 	// Another cut keeps the work: two stages of the model take what four did.
-	j, err := newJob(parse(t, "parallel.stages=2"), p, ops(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := j.cutInto(2, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	two := p.Of(workOf(t, parse(t, "parallel.stages=2"), 2))
 	sum := 0.0
 	for stage := range 2 {
-		sum += c.costs.Compute(schedule.Op{Stage: stage, Kind: schedule.Forward})
+		sum += two.Compute(schedule.Op{Stage: stage, Kind: schedule.Forward})
 	}
 	// The micro-batches of the job in 2 ranks are as large: 16 sequences over 8.
 	if !near(sum, 1.0) {
@@ -94,7 +95,7 @@ func TestProfile(t *testing.T) {
 }
 
 func TestProfileMistakes(t *testing.T) {
-	good := `{"format":"pipetrain-profile","version":1,"name":"x","device":"cpu","layers":1,"dim":8,"batch":1,"seq":8,"stages":[{"first":0,"end":3,"f":1,"i":1,"w":1}]}`
+	good := `{"format":"pipetrain-profile","version":2,"name":"x","device":"cpu","layers":[{"name":"a"},{"name":"b"},{"name":"c"}],"batch":1,"seq":8,"stages":[{"first":0,"end":3,"f":1,"i":1,"w":1}]}`
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "p.json")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -107,7 +108,10 @@ func TestProfileMistakes(t *testing.T) {
 	}
 	for _, c := range []struct{ old, new, want string }{
 		{"pipetrain-profile", "other", "no profile of pipetrain"},
-		{`"version":1`, `"version":2`, "version 2 is not known"},
+		{`"version":2`, `"version":3`, "of version 3, this program reads version 2"},
+		{`"version":2,"name":"x","device":"cpu","layers":[{"name":"a"},{"name":"b"},{"name":"c"}]`, `"version":1,"name":"x","device":"cpu","layers":1,"dim":8`, "of version 1, this program reads version 2: measure again"},
+		{`[{"name":"a"},{"name":"b"},{"name":"c"}]`, `[]`, "no stages, layers"},
+		{`"layers":[{"name":"a"}`, `"layers":[7`, "cannot unmarshal"},
 		{`"f":1`, `"f":0`, "was not seen performing F"},
 		{`"w":1`, `"w":0`, "either B or I and W"},
 		{`"f":1`, `"f":-1`, "has the time -1"},
