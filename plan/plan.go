@@ -1,3 +1,7 @@
+// Package plan is the planner: what a job's step will take in time
+// and memory under its schedule and under every other one, before anything
+// starts, as text, JSON and a page with pictures. It predicts with the values
+// that a run uses too: the schedule, the layers' own declarations, the costs and the engine's dry step.
 package plan
 
 import (

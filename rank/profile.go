@@ -111,12 +111,12 @@ func (tr *Trainer) gather(ctx context.Context, r *recorder) ([]StepEvents, error
 	return out, nil
 }
 
-// Timeline returns the step's compute ops, and updates within it, of the first replica: what Simulate predicts.
+// Timeline returns the step's compute ops, reductions and updates of the first replica: what Simulate predicts.
 func (s StepEvents) Timeline(pipelineRank func(world int) (int, bool), ranks int) *schedule.Timeline {
 	t := &schedule.Timeline{Ranks: ranks}
 	for _, e := range s.Events {
 		r, ok := pipelineRank(e.Rank)
-		if ok && (e.Op.Kind.IsCompute() || e.Op.Kind == schedule.Update) {
+		if ok && !e.Op.Kind.IsSend() && !e.Op.Kind.IsRecv() {
 			ev := e.Event
 			ev.Rank = r
 			t.Events = append(t.Events, ev)

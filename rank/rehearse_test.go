@@ -86,6 +86,17 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
+// Reductions count: they take their modelled time and are part of the makespan.
+func TestRehearsedReductions(t *testing.T) {
+	spec := parse(t, parityJob, "parallel.stages=2", "parallel.replicas=2")
+	c := schedule.Uniform(1e-3, 1e-3, 1e-3)
+	c.Reduce = []float64{20e-3}
+	got, want := rehearse(t, spec, local.NewWorld(4), Rehearsal{Costs: c}, 1)
+	if got[0] < 0.999*want || want < 20e-3 {
+		t.Errorf("a step took %v s where ops and reductions take %v", got[0], want)
+	}
+}
+
 // 64 ranks on one machine.
 func TestRehearsalOfManyRanks(t *testing.T) {
 	spec := parse(t, parityJob, "parallel.stages=64", "model.layers=64", "schedule.kind=1f1b", "schedule.microbatches=8")

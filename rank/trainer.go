@@ -304,7 +304,8 @@ func (tr *Trainer) span() spanOf {
 	var busy, until int64
 	first := true
 	for _, e := range tr.events {
-		if e.category == "optimizer" && !first { // an asynchronous schedule's, part of its makespan
+		// A reduction is part of the makespan, and so is an update that an asynchronous schedule makes within it.
+		if (e.category == "reduce" || e.category == "optimizer") && !first {
 			s.end = max(s.end, float64(e.end+tr.offset)*1e-9)
 		}
 		if e.category != "compute" {
