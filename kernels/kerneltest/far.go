@@ -401,3 +401,21 @@ func (q *farQueue) stop() {
 	q.over = true
 	q.changed.Broadcast()
 }
+
+func (f *farOps) do(op func(d kernels.Device)) {
+	if f.recording != nil {
+		f.recording.ops = append(f.recording.ops, op)
+		return
+	}
+	f.queue.add(op)
+}
+
+// Copy is kernels.Device's.
+func (f *farOps) Copy(dst, src kernels.Buffer) {
+	f.do(func(d kernels.Device) { d.Copy(dst, src) })
+}
+
+// Zero is kernels.Device's.
+func (f *farOps) Zero(b kernels.Buffer) {
+	f.do(func(d kernels.Device) { d.Zero(b) })
+}

@@ -2,6 +2,7 @@ package kerneltest_test
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,127 +17,17 @@ func sound(threads int) (kernels.Device, error) {
 
 // broken is a device with one operation gone wrong.
 type broken struct {
-	kernels.Device
-	threads int
-	gemm    func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int)
-	normBI  func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, acc bool)
-	normBW  func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int)
-	add     func(d kernels.Device, dst, a, b kernels.Buffer)
-	sum     func(d *broken, out, x kernels.Buffer)
-	embBW   func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int)
-	rotary  func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, inv bool)
-	attn    func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention)
-	attnF   func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention)
-	swigluB func(d kernels.Device, dgu, dy, gu kernels.Buffer, rows, ffn int)
-	lossB   func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32)
-	adamw   func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW)
-	sgd     func(d kernels.Device, w, g, b, low kernels.Buffer, p kernels.SGD)
-	alloc   func(d kernels.Device, n int64) (kernels.Buffer, error)
-	zero    func(d kernels.Device, b kernels.Buffer)
+	hooks
+	alloc func(d kernels.Device, n int64) (kernels.Buffer, error)
+	zero  func(d kernels.Device, b kernels.Buffer)
 }
 
-func (b *broken) Gemm(ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, bb kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
-	if b.gemm != nil {
-		b.gemm(b.Device, ta, tb, m, n, k, alpha, a, lda, bb, ldb, beta, c, ldc)
-		return
+func threadsOf(d kernels.Device) int64 {
+	n, err := strconv.ParseInt(d.Info()["threads"], 10, 64)
+	if err != nil {
+		panic(err)
 	}
-	b.Device.Gemm(ta, tb, m, n, k, alpha, a, lda, bb, ldb, beta, c, ldc)
-}
-
-func (b *broken) RMSNormBackwardInput(dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, acc bool) {
-	if b.normBI != nil {
-		b.normBI(b.Device, dx, dy, x, rstd, gamma, rows, dim, acc)
-		return
-	}
-	b.Device.RMSNormBackwardInput(dx, dy, x, rstd, gamma, rows, dim, acc)
-}
-
-func (b *broken) RMSNormBackwardWeight(dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
-	if b.normBW != nil {
-		b.normBW(b.Device, dgamma, dy, x, rstd, rows, dim)
-		return
-	}
-	b.Device.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows, dim)
-}
-
-func (b *broken) Add(dst, x, y kernels.Buffer) {
-	if b.add != nil {
-		b.add(b.Device, dst, x, y)
-		return
-	}
-	b.Device.Add(dst, x, y)
-}
-
-func (b *broken) Sum(out, x kernels.Buffer) {
-	if b.sum != nil {
-		b.sum(b, out, x)
-		return
-	}
-	b.Device.Sum(out, x)
-}
-
-func (b *broken) EmbeddingBackwardWeight(dt, ids, dy kernels.Buffer, rows, dim int) {
-	if b.embBW != nil {
-		b.embBW(b.Device, dt, ids, dy, rows, dim)
-		return
-	}
-	b.Device.EmbeddingBackwardWeight(dt, ids, dy, rows, dim)
-}
-
-func (b *broken) Rotary(x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, inv bool) {
-	if b.rotary != nil {
-		b.rotary(b.Device, x, rows, seq, heads, dim, ld, theta, inv)
-		return
-	}
-	b.Device.Rotary(x, rows, seq, heads, dim, ld, theta, inv)
-}
-
-func (b *broken) AttentionForward(o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
-	if b.attnF != nil {
-		b.attnF(b.Device, o, lse, qkv, work, s)
-		return
-	}
-	b.Device.AttentionForward(o, lse, qkv, work, s)
-}
-
-func (b *broken) AttentionBackward(dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
-	if b.attn != nil {
-		b.attn(b.Device, dqkv, do, o, lse, qkv, work, s)
-		return
-	}
-	b.Device.AttentionBackward(dqkv, do, o, lse, qkv, work, s)
-}
-
-func (b *broken) SwiGLUBackward(dgu, dy, gu kernels.Buffer, rows, ffn int) {
-	if b.swigluB != nil {
-		b.swigluB(b.Device, dgu, dy, gu, rows, ffn)
-		return
-	}
-	b.Device.SwiGLUBackward(dgu, dy, gu, rows, ffn)
-}
-
-func (b *broken) CrossEntropyBackward(dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
-	if b.lossB != nil {
-		b.lossB(b.Device, dl, l, lse, t, rows, vocab, scale)
-		return
-	}
-	b.Device.CrossEntropyBackward(dl, l, lse, t, rows, vocab, scale)
-}
-
-func (b *broken) StepAdamW(w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
-	if b.adamw != nil {
-		b.adamw(b.Device, w, g, m, v, low, p)
-		return
-	}
-	b.Device.StepAdamW(w, g, m, v, low, p)
-}
-
-func (b *broken) StepSGD(w, g, m, low kernels.Buffer, p kernels.SGD) {
-	if b.sgd != nil {
-		b.sgd(b.Device, w, g, m, low, p)
-		return
-	}
-	b.Device.StepSGD(w, g, m, low, p)
+	return n
 }
 
 func (b *broken) Alloc(n int64) (kernels.Buffer, error) {
@@ -163,109 +54,110 @@ func TestSuiteCatchesFaults(t *testing.T) {
 		name, cases string // the cases, by prefix, of which one must fail
 		b           broken
 	}{
-		{"Gemm forgets beta", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		{"Gemm forgets beta", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, 0, c, ldc)
-		}}},
-		{"Gemm reads C when beta is 0", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		}}}},
+		{"Gemm reads C when beta is 0", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			if beta == 0 {
 				beta = 1e-30
 			}
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-		}}},
-		{"Gemm leaves the last row when there are many", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		}}}},
+		{"Gemm leaves the last row when there are many", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			if m > 300 {
 				m--
 			}
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-		}}},
-		{"Gemm loses the end of k beyond 256", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		}}}},
+		{"Gemm loses the end of k beyond 256", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			if k > 256 {
 				k--
 			}
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-		}}},
-		{"Gemm takes C as packed", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		}}}},
+		{"Gemm takes C as packed", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, n)
-		}}},
-		{"Gemm ignores transB of square matrices", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		}}}},
+		{"Gemm ignores transB of square matrices", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			d.Gemm(ta, tb && n != k, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-		}}},
-		{"Gemm is not the same twice", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		}}}},
+		{"Gemm is not the same twice", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			if calls++; calls%97 == 0 {
 				alpha = alpha * (1 + 1e-6)
 			}
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-		}}},
-		{"Gemm changes A", "Gemm", broken{gemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+		}}}},
+		{"Gemm changes A", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 			if a.Len > 0 {
 				d.Add(a.Slice(0, 1), a.Slice(0, 1), a.Slice(0, 1))
 			}
-		}}},
-		{"RMSNormBackwardInput drops accumulate", "RMSNorm/BackwardInput", broken{normBI: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, _ bool) {
+		}}}},
+		{"RMSNormBackwardInput drops accumulate", "RMSNorm/BackwardInput", broken{hooks: hooks{onRMSNormBackwardInput: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, _ bool) {
 			d.RMSNormBackwardInput(dx, dy, x, rstd, gamma, rows, dim, false)
-		}}},
-		{"RMSNormBackwardInput always accumulates", "RMSNorm/BackwardInput", broken{normBI: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, _ bool) {
+		}}}},
+		{"RMSNormBackwardInput always accumulates", "RMSNorm/BackwardInput", broken{hooks: hooks{onRMSNormBackwardInput: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, _ bool) {
 			d.RMSNormBackwardInput(dx, dy, x, rstd, gamma, rows, dim, true)
-		}}},
-		{"RMSNormBackwardInput uses dy for x", "RMSNorm/BackwardInput", broken{normBI: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, acc bool) {
+		}}}},
+		{"RMSNormBackwardInput uses dy for x", "RMSNorm/BackwardInput", broken{hooks: hooks{onRMSNormBackwardInput: func(d kernels.Device, dx, dy, x, rstd, gamma kernels.Buffer, rows, dim int, acc bool) {
 			d.RMSNormBackwardInput(dx, dy, dy, rstd, gamma, rows, dim, acc)
-		}}},
-		{"RMSNormBackwardWeight overwrites", "RMSNorm/BackwardWeight", broken{normBW: func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
+		}}}},
+		{"RMSNormBackwardWeight overwrites", "RMSNorm/BackwardWeight", broken{hooks: hooks{onRMSNormBackwardWeight: func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
 			d.Zero(dgamma)
 			d.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows, dim)
-		}}},
-		{"RMSNormBackwardWeight loses the last row", "RMSNorm/BackwardWeight", broken{normBW: func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
+		}}}},
+		{"RMSNormBackwardWeight loses the last row", "RMSNorm/BackwardWeight", broken{hooks: hooks{onRMSNormBackwardWeight: func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
 			d.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows-1, dim)
-		}}},
-		{"Add leaves the tail unwritten", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+		}}}},
+		{"Add leaves the tail unwritten", "Add", broken{hooks: hooks{onAdd: func(d kernels.Device, dst, a, b kernels.Buffer) {
 			n := dst.Len / 16 * 16
 			d.Add(dst.Slice(0, n), a.Slice(0, n), b.Slice(0, n))
-		}}},
-		{"Add writes past the end", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+		}}}},
+		{"Add writes past the end", "Add", broken{hooks: hooks{onAdd: func(d kernels.Device, dst, a, b kernels.Buffer) {
 			d.Add(dst, a, b)
 			d.Zero(kernels.Buffer{Addr: dst.Addr + uintptr(dst.Bytes()), Len: 1, Type: kernels.F32})
-		}}},
-		{"Add writes before the start", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+		}}}},
+		{"Add writes before the start", "Add", broken{hooks: hooks{onAdd: func(d kernels.Device, dst, a, b kernels.Buffer) {
 			d.Add(dst, a, b)
 			d.Zero(kernels.Buffer{Addr: dst.Addr - 4, Len: 1, Type: kernels.F32})
-		}}},
-		{"Add fails when dst is b", "Add", broken{add: func(d kernels.Device, dst, a, b kernels.Buffer) {
+		}}}},
+		{"Add fails when dst is b", "Add", broken{hooks: hooks{onAdd: func(d kernels.Device, dst, a, b kernels.Buffer) {
 			d.Copy(dst, a)
 			d.Add(dst, dst, b)
-		}}},
-		{"Sum in f32", "Sum", broken{sum: func(b *broken, out, x kernels.Buffer) {
+		}}}},
+		{"Sum in f32", "Sum", broken{hooks: hooks{onSum: func(d kernels.Device, out, x kernels.Buffer) {
 			s := float32(0)
 			for i := range x.Len {
-				s += host32(b.Device, x.Slice(i, 1))
+				s += host32(d, x.Slice(i, 1))
 			}
-			put64(b.Device, out, float64(s))
-		}}},
-		{"Sum depends on the threads", "Sum", broken{sum: func(b *broken, out, x kernels.Buffer) {
-			n := x.Len / int64(b.threads)
+			put64(d, out, float64(s))
+		}}}},
+		{"Sum depends on the threads", "Sum", broken{hooks: hooks{onSum: func(d kernels.Device, out, x kernels.Buffer) {
+			threads := threadsOf(d)
+			n := x.Len / threads
 			total := 0.0
-			for i := range int64(b.threads) {
+			for i := range threads {
 				to := (i + 1) * n
-				if i == int64(b.threads)-1 {
+				if i == threads-1 {
 					to = x.Len
 				}
-				b.Device.Sum(out, x.Slice(i*n, to-i*n))
-				total += get64(b.Device, out)
+				d.Sum(out, x.Slice(i*n, to-i*n))
+				total += get64(d, out)
 			}
-			put64(b.Device, out, total)
-		}}},
-		{"Sum depends on alignment", "Sum", broken{sum: func(b *broken, out, x kernels.Buffer) {
+			put64(d, out, total)
+		}}}},
+		{"Sum depends on alignment", "Sum", broken{hooks: hooks{onSum: func(d kernels.Device, out, x kernels.Buffer) {
 			head := min(x.Len, int64((64-x.Addr%64)%64/4))
-			b.Device.Sum(out, x.Slice(0, head))
-			first := get64(b.Device, out)
-			b.Device.Sum(out, x.Slice(head, x.Len-head))
-			put64(b.Device, out, first+get64(b.Device, out))
-		}}},
-		{"Embedding overwrites", "Embedding/BackwardWeight", broken{embBW: func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int) {
+			d.Sum(out, x.Slice(0, head))
+			first := get64(d, out)
+			d.Sum(out, x.Slice(head, x.Len-head))
+			put64(d, out, first+get64(d, out))
+		}}}},
+		{"Embedding overwrites", "Embedding/BackwardWeight", broken{hooks: hooks{onEmbeddingBackwardWeight: func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int) {
 			d.Zero(dt)
 			d.EmbeddingBackwardWeight(dt, ids, dy, rows, dim)
-		}}},
-		{"Embedding keeps only the last of equal ids", "Embedding/BackwardWeight", broken{embBW: func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int) {
+		}}}},
+		{"Embedding keeps only the last of equal ids", "Embedding/BackwardWeight", broken{hooks: hooks{onEmbeddingBackwardWeight: func(d kernels.Device, dt, ids, dy kernels.Buffer, rows, dim int) {
 			seen := map[string]int64{}
 			for i := range int64(rows) {
 				seen[string(d.Host(ids.Slice(i, 1)))] = i
@@ -273,28 +165,28 @@ func TestSuiteCatchesFaults(t *testing.T) {
 			for _, i := range seen {
 				d.EmbeddingBackwardWeight(dt, ids.Slice(i, 1), dy.Slice(i*int64(dim), int64(dim)), 1, dim)
 			}
-		}}},
-		{"Rotary ignores inverse", "Rotary", broken{rotary: func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, _ bool) {
+		}}}},
+		{"Rotary ignores inverse", "Rotary", broken{hooks: hooks{onRotary: func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, _ bool) {
 			d.Rotary(x, rows, seq, heads, dim, ld, theta, false)
-		}}},
-		{"Rotary counts positions on", "Rotary", broken{rotary: func(d kernels.Device, x kernels.Buffer, rows, _, heads, dim, ld int, theta float32, inv bool) {
+		}}}},
+		{"Rotary counts positions on", "Rotary", broken{hooks: hooks{onRotary: func(d kernels.Device, x kernels.Buffer, rows, _, heads, dim, ld int, theta float32, inv bool) {
 			d.Rotary(x, rows, rows, heads, dim, ld, theta, inv)
-		}}},
-		{"Rotary turns all columns", "Rotary", broken{rotary: func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, inv bool) {
+		}}}},
+		{"Rotary turns all columns", "Rotary", broken{hooks: hooks{onRotary: func(d kernels.Device, x kernels.Buffer, rows, seq, heads, dim, ld int, theta float32, inv bool) {
 			if ld >= (heads+1)*dim && rows > 1 {
 				d.Rotary(x, rows-1, seq, heads+1, dim, ld, theta, inv)
 				x, rows = x.Slice(int64((rows-1)*ld), int64(heads*dim)), 1
 			}
 			d.Rotary(x, rows, seq, heads, dim, ld, theta, inv)
-		}}},
-		{"AttentionForward is not causal across sequences", "Attention/Forward", broken{attnF: func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+		}}}},
+		{"AttentionForward is not causal across sequences", "Attention/Forward", broken{hooks: hooks{onAttentionForward: func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
 			joined := s
 			joined.Batch, joined.Seq = 1, s.Rows()
 			w, _ := d.Alloc(d.AttentionWork(joined, kernels.F32) * 4)
 			d.AttentionForward(o, lse, qkv, w.As(kernels.F32), joined)
 			d.Free(w)
-		}}},
-		{"AttentionForward mixes up key heads", "Attention/Forward", broken{attnF: func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+		}}}},
+		{"AttentionForward mixes up key heads", "Attention/Forward", broken{hooks: hooks{onAttentionForward: func(d kernels.Device, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
 			d.AttentionForward(o, lse, qkv, work, s)
 			if s.KVHeads < s.Heads && s.KVHeads > 1 { // h mod KVHeads for h / group
 				w := int64(s.Heads * s.HeadDim)
@@ -302,53 +194,53 @@ func TestSuiteCatchesFaults(t *testing.T) {
 					d.Copy(o.Slice(i*w+int64(s.HeadDim), int64(s.HeadDim)), o.Slice(i*w+2*int64(s.HeadDim), int64(s.HeadDim)))
 				}
 			}
-		}}},
-		{"AttentionBackward leaves dv of the last row", "Attention/Backward", broken{attn: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+		}}}},
+		{"AttentionBackward leaves dv of the last row", "Attention/Backward", broken{hooks: hooks{onAttentionBackward: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
 			last := dqkv.Slice(dqkv.Len-1, 1)
 			keep := append([]byte(nil), d.Host(last)...)
 			d.AttentionBackward(dqkv, do, o, lse, qkv, work, s)
 			d.CopyIn(last, keep)
-		}}},
-		{"AttentionBackward without do·o", "Attention/Backward", broken{attn: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+		}}}},
+		{"AttentionBackward without do·o", "Attention/Backward", broken{hooks: hooks{onAttentionBackward: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
 			z, _ := d.Alloc(o.Bytes())
 			d.AttentionBackward(dqkv, do, z.As(kernels.F32), lse, qkv, work, s)
 			d.Free(z)
-		}}},
-		{"AttentionBackward writes past its scratch", "Attention/Backward", broken{attn: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
+		}}}},
+		{"AttentionBackward writes past its scratch", "Attention/Backward", broken{hooks: hooks{onAttentionBackward: func(d kernels.Device, dqkv, do, o, lse, qkv, work kernels.Buffer, s kernels.Attention) {
 			d.AttentionBackward(dqkv, do, o, lse, qkv, work, s)
 			d.Zero(kernels.Buffer{Addr: work.Addr + uintptr(work.Bytes()), Len: 1, Type: kernels.F32})
-		}}},
-		{"SwiGLUBackward fails in place", "SwiGLU/Backward", broken{swigluB: func(d kernels.Device, dgu, dy, gu kernels.Buffer, rows, ffn int) {
+		}}}},
+		{"SwiGLUBackward fails in place", "SwiGLU/Backward", broken{hooks: hooks{onSwiGLUBackward: func(d kernels.Device, dgu, dy, gu kernels.Buffer, rows, ffn int) {
 			if dgu == gu && rows > 1 {
 				d.Copy(gu.Slice(0, int64(ffn)), gu.Slice(int64(ffn), int64(ffn)))
 			}
 			d.SwiGLUBackward(dgu, dy, gu, rows, ffn)
-		}}},
-		{"CrossEntropyBackward drops the scale", "CrossEntropy/Backward", broken{lossB: func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
+		}}}},
+		{"CrossEntropyBackward drops the scale", "CrossEntropy/Backward", broken{hooks: hooks{onCrossEntropyBackward: func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
 			d.CrossEntropyBackward(dl, l, lse, t, rows, vocab, 1)
-		}}},
-		{"CrossEntropyBackward takes the wrong row's target", "CrossEntropy/Backward", broken{lossB: func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
+		}}}},
+		{"CrossEntropyBackward takes the wrong row's target", "CrossEntropy/Backward", broken{hooks: hooks{onCrossEntropyBackward: func(d kernels.Device, dl, l, lse, t kernels.Buffer, rows, vocab int, scale float32) {
 			for i := range int64(rows) {
 				v := int64(vocab)
 				d.CrossEntropyBackward(dl.Slice(i*v, v), l.Slice(i*v, v), lse.Slice(i, 1), t.Slice(int64(rows)-1-i, 1), 1, vocab, scale)
 			}
-		}}},
-		{"AdamW without bias correction", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
+		}}}},
+		{"AdamW without bias correction", "StepAdamW", broken{hooks: hooks{onStepAdamW: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 			p.Step = 1000000
 			d.StepAdamW(w, g, m, v, low, p)
-		}}},
-		{"AdamW forgets the gradient's scale", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
+		}}}},
+		{"AdamW forgets the gradient's scale", "StepAdamW", broken{hooks: hooks{onStepAdamW: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 			p.GradScale = 1
 			d.StepAdamW(w, g, m, v, low, p)
-		}}},
-		{"AdamW without decay", "StepAdamW", broken{adamw: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
+		}}}},
+		{"AdamW without decay", "StepAdamW", broken{hooks: hooks{onStepAdamW: func(d kernels.Device, w, g, m, v, low kernels.Buffer, p kernels.AdamW) {
 			p.WeightDecay = 0
 			d.StepAdamW(w, g, m, v, low, p)
-		}}},
-		{"SGD without momentum", "StepSGD", broken{sgd: func(d kernels.Device, w, g, b, low kernels.Buffer, p kernels.SGD) {
+		}}}},
+		{"SGD without momentum", "StepSGD", broken{hooks: hooks{onStepSGD: func(d kernels.Device, w, g, b, low kernels.Buffer, p kernels.SGD) {
 			p.Momentum = 0
 			d.StepSGD(w, g, kernels.Buffer{}, low, p)
-		}}},
+		}}}},
 		{"Alloc gives used memory", "Memory", broken{alloc: func(d kernels.Device, n int64) (kernels.Buffer, error) {
 			b, err := d.Alloc(n)
 			d.Host(b)[n/2] = 1
@@ -365,7 +257,7 @@ func TestSuiteCatchesFaults(t *testing.T) {
 			maker := func(threads int) (kernels.Device, error) {
 				d, err := sound(threads)
 				b := f.b
-				b.Device, b.threads = d, threads
+				b.Device = d
 				return &b, err
 			}
 			tried := 0
@@ -387,9 +279,9 @@ func TestSuiteCatchesFaults(t *testing.T) {
 func TestSuiteCatchesPanics(t *testing.T) {
 	maker := func(threads int) (kernels.Device, error) {
 		d, err := sound(threads)
-		return &broken{Device: d, add: func(kernels.Device, kernels.Buffer, kernels.Buffer, kernels.Buffer) {
+		return &broken{hooks: hooks{Device: d, onAdd: func(kernels.Device, kernels.Buffer, kernels.Buffer, kernels.Buffer) {
 			panic(rand.Int())
-		}}, err
+		}}}, err
 	}
 	for _, c := range kerneltest.Cases() {
 		if c.Name == "Add" {
