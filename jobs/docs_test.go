@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -93,7 +95,18 @@ func TestKeysAreTheFields(t *testing.T) {
 			continue
 		}
 		for j := range f.Type.NumField() {
-			want = append(want, tag+"."+f.Type.Field(j).Tag.Get("toml"))
+			if f.Type.Field(j).IsExported() {
+				want = append(want, tag+"."+f.Type.Field(j).Tag.Get("toml"))
+			}
+			if want[len(want)-1] == "optimizer.decay" {
+				for _, r := range model.Rules() {
+					for _, k := range r.Keys {
+						if name := "optimizer." + k.Name; !slices.Contains(want, name) {
+							want = append(want, name)
+						}
+					}
+				}
+			}
 		}
 	}
 	for i, k := range Keys() {

@@ -53,7 +53,7 @@ var tables = []struct{ Name, Doc string }{
 
 // keyList has one entry for each field of Spec, in the order of the file.
 // Bounds are far above any use and keep every size that follows within 64 bits.
-var keyList = []Key{
+var keyList = withRuleKeys([]Key{
 	{Name: "name", Doc: "Names the run folder and the batch job: letters, digits, `.`, `_`, `-`.", Note: "the file's name without `.toml`"},
 	{Name: "seed", Doc: "Seed of everything random: initial weights and the order of the data."},
 
@@ -79,16 +79,12 @@ var keyList = []Key{
 	{Name: "train.batch", Doc: "Sequences of a step, over all replicas and micro-batches; a multiple of `replicas × microbatches`.", Required: true, min: 1, max: 1 << 30},
 	{Name: "train.precision", Doc: "Number format. `bf16`: activations, messages and the weights that layers read are bf16; the weights that the optimizer updates, gradients of weights, statistics and losses stay fp32 ([precision.md](precision.md)). `tf32`: fp32, but a GPU rounds the operands of matrix products to 10 bits of mantissa; needs `device.kind = \"cuda\"` (or `rehearse`).", Choices: []string{"fp32", "tf32", "bf16"}},
 
-	{Name: "optimizer.kind", Doc: "`adamw` (arXiv 1711.05101) or `sgd` with momentum.", Choices: []string{"adamw", "sgd"}},
+	{Name: "optimizer.kind", Doc: ruleDoc(), Choices: ruleNames()},
 	{Name: "optimizer.lr", Doc: "Learning rate after the warm-up.", min: 0, max: 1000, above: true},
 	{Name: "optimizer.min_lr", Doc: "Learning rate at the end of the cosine; at most `lr`.", min: 0, max: 1000},
 	{Name: "optimizer.warmup", Doc: "Steps over which the rate rises linearly from 0; at most `train.steps`.", min: 0, max: 1e12},
 	{Name: "optimizer.decay", Doc: "What the rate does after the warm-up.", Choices: []string{"cosine", "constant"}},
-	{Name: "optimizer.beta1", Doc: "Decay of the mean of gradients (adamw).", min: 0, max: 1, below: true},
-	{Name: "optimizer.beta2", Doc: "Decay of the mean of squared gradients (adamw).", min: 0, max: 1, below: true},
-	{Name: "optimizer.eps", Doc: "Added to the denominator (adamw).", min: 0, max: 1, above: true},
 	{Name: "optimizer.weight_decay", Doc: "Weight decay of matrices; gains have none.", min: 0, max: 100},
-	{Name: "optimizer.momentum", Doc: "Momentum (sgd).", min: 0, max: 1, below: true},
 	{Name: "optimizer.clip", Doc: "Largest norm of the gradient over all stages; longer ones are scaled down. 0: no clipping.", Note: "`1.0`; `0.0` for asynchronous kinds, which cannot clip", min: 0, max: 1e9},
 
 	{Name: "parallel.stages", Doc: "Ranks of one pipeline.", min: 1, max: schedule.MaxRanks},
@@ -147,7 +143,7 @@ var keyList = []Key{
 	{Name: "slurm.container_tool", Doc: "What runs the image: `apptainer exec`, `singularity exec`, or Charliecloud's `ch-run`.", Choices: []string{"apptainer", "singularity", "charliecloud"}},
 	{Name: "slurm.container_options", Doc: "Further options of that tool: `[\"--nv\", \"--bind=/scratch\"]`."},
 	{Name: "slurm.options", Doc: "Further options of `sbatch`: `[\"--exclusive\", \"--mem=0\"]`."},
-}
+})
 
 // Default returns the job that a file with only the required keys would give,
 // before what follows from other keys (kv_heads, ffn, microbatches …) is filled in.
@@ -157,7 +153,7 @@ func Default() Spec {
 		Model:      Model{Kind: "transformer", RopeBase: 10000, NormEps: 1e-5, Norm: "rmsnorm", Activation: "swiglu"},
 		Data:       Data{Kind: "text"},
 		Train:      Train{Precision: "fp32"},
-		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Momentum: 0.9, Clip: 1},
+		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Clip: 1, values: ruleDefaults()},
 		Parallel:   Parallel{Stages: 1, Replicas: 1, Tensor: 1},
 		Schedule:   Schedule{Kind: "1f1b", BackwardP2: "cooldown", Concat: 1},
 		Device:     Device{Messages: "real", Kind: "auto", Bind: "auto", BLAS: "auto", Transfer: "auto", CublasLt: "auto"},
@@ -258,6 +254,9 @@ func isTable(name string) bool {
 
 // field returns the settable field of s that a key names.
 func field(s *Spec, name string) reflect.Value {
+	if leaf, ok := strings.CutPrefix(name, "optimizer."); ok && isRuleKey(leaf) {
+		return reflect.ValueOf(s.Optimizer.value(leaf)).Elem()
+	}
 	v := reflect.ValueOf(s).Elem()
 	for part := range strings.SplitSeq(name, ".") {
 		v = fieldByTag(v, part)

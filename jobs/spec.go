@@ -61,17 +61,15 @@ type Train struct {
 
 // Optimizer describes the update.
 type Optimizer struct {
-	Kind        string  `toml:"kind"` // adamw | sgd
+	Kind        string  `toml:"kind"` // of a model.Rule
 	LR          float64 `toml:"lr"`
 	MinLR       float64 `toml:"min_lr"` // end of the cosine
 	Warmup      int     `toml:"warmup"` // steps of linear warm-up
 	Decay       string  `toml:"decay"`  // cosine | constant
-	Beta1       float64 `toml:"beta1"`
-	Beta2       float64 `toml:"beta2"`
-	Eps         float64 `toml:"eps"`
 	WeightDecay float64 `toml:"weight_decay"`
-	Momentum    float64 `toml:"momentum"` // sgd
-	Clip        float64 `toml:"clip"`     // global gradient norm; 0: no clipping
+	Clip        float64 `toml:"clip"` // global gradient norm; 0: no clipping
+
+	values map[string]*float64 // of the keys of all rules
 }
 
 // Parallel says over how many ranks.

@@ -179,15 +179,7 @@ func (l *loader) validateOptimizer() {
 	if l.ok("optimizer.lr") && float32(o.LR) == 0 {
 		l.mistake("optimizer.lr", formatFloat(o.LR)+" is 0 in fp32", "at least 1e-45", "")
 	}
-	if l.ok("optimizer.eps") && float32(o.Eps) == 0 {
-		l.mistake("optimizer.eps", formatFloat(o.Eps)+" is 0 in fp32", "at least 1e-45, usually 1e-8", "")
-	}
-	for _, key := range []string{"optimizer.beta1", "optimizer.beta2"} {
-		// The bias correction divides by 1 - beta^step.
-		if beta := field(&l.spec, key).Float(); l.ok(key) && float32(beta) == 1 {
-			l.mistake(key, formatFloat(beta)+" is 1 in fp32", "below 1, e.g. 0.95", "")
-		}
-	}
+	l.validateRule()
 }
 
 func (l *loader) validateSchedule() {

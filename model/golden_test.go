@@ -66,7 +66,7 @@ func (g *golden) config() Config {
 
 func (g *golden) optimizer() Optimizer {
 	o := g.Optimizer
-	return Optimizer{Kind: o.Kind, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Momentum: o.Momentum, WeightDecay: o.WeightDecay}
+	return Optimizer{Kind: o.Kind, Values: Values{"beta1": o.Beta1, "beta2": o.Beta2, "eps": o.Eps, "momentum": o.Momentum}, WeightDecay: o.WeightDecay}
 }
 
 func (g *golden) texts(step int) [][]int32 {

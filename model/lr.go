@@ -1,9 +1,6 @@
 package model
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // LRSchedule is the learning rate over the steps: a linear warm-up, then a cosine
 // down to Min (arXiv 1608.03983, without restarts) or a constant.
@@ -27,19 +24,4 @@ func (l LRSchedule) At(step int) float64 {
 		part = min(1, float64(step-l.Warmup)/float64(l.Steps-l.Warmup))
 	}
 	return l.Min + (l.Base-l.Min)*(1+math.Cos(math.Pi*part))/2
-}
-
-// Check returns the first mistake of l.
-func (l LRSchedule) Check() error {
-	switch {
-	case l.Decay != "cosine" && l.Decay != "constant":
-		return fmt.Errorf("model: decay %q of the learning rate is unknown; known: \"cosine\", \"constant\"", l.Decay)
-	case !(l.Base > 0) || math.IsInf(l.Base, 0):
-		return fmt.Errorf("model: learning rate %v; it must be a finite number above 0", l.Base)
-	case !(l.Min >= 0) || l.Min > l.Base:
-		return fmt.Errorf("model: least learning rate %v; it must lie between 0 and the rate %v", l.Min, l.Base)
-	case l.Warmup < 0:
-		return fmt.Errorf("model: %d steps of warm-up; it must be 0 or more", l.Warmup)
-	}
-	return nil
 }

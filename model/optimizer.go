@@ -2,82 +2,125 @@ package model
 
 import (
 	"fmt"
-	"math"
+	"slices"
+	"strings"
 
 	"github.com/pipetrain/pipetrain/kernels"
 )
 
-// Optimizer holds what every update shares. The state lives with the caller, in
-// flat buffers of a Layout.
-type Optimizer struct {
-	Kind              string // "adamw" (arXiv 1711.05101) or "sgd" with momentum
-	Beta1, Beta2, Eps float64
-	Momentum          float64
-	WeightDecay       float64 // of matrices; gains have none
+// Rule is one kind of optimizer. A file of this package registers it; job files,
+// plans, runs and checkpoints know it from then on.
+type Rule struct {
+	Name string    // of the kind in a job file
+	Doc  string    // what it is, with its source
+	Keys []RuleKey // what it is told beside the learning rate and the weight decay
+
+	// Check returns the values that are within their bounds and cannot work all the same; nil: none.
+	Check func(Values) []RuleMistake
+	// States names the flat f32 buffers that Step needs beside weights and gradients,
+	// zero at the start, in order.
+	States func(Values) []string
+	// Step updates the weights of one group of parameters.
+	Step func(d kernels.Ops, s Step)
 }
 
-// Check returns the first mistake of o.
-func (o Optimizer) Check() error {
-	unit := func(name string, v float64) error {
-		if v >= 0 && v < 1 {
-			return nil
-		}
-		return fmt.Errorf("model: optimizer %s: %s is %v; it must be 0 or more and below 1", o.Kind, name, v)
-	}
-	if !(o.WeightDecay >= 0) || math.IsInf(o.WeightDecay, 0) {
-		return fmt.Errorf("model: optimizer %s: weight_decay is %v; it must be a finite number, 0 or more", o.Kind, o.WeightDecay)
-	}
-	switch o.Kind {
-	case "adamw":
-		if !(o.Eps > 0) || o.Eps >= 1 {
-			return fmt.Errorf("model: optimizer adamw: eps is %v; it must lie above 0 and below 1", o.Eps)
-		}
-		if err := unit("beta1", o.Beta1); err != nil {
-			return err
-		}
-		return unit("beta2", o.Beta2)
-	case "sgd":
-		return unit("momentum", o.Momentum)
-	}
-	return fmt.Errorf("model: optimizer %q is unknown; known: \"adamw\", \"sgd\"", o.Kind)
+// RuleKey is a number that a rule is told, [optimizer] Name in a job file. Rules may share a key.
+type RuleKey struct {
+	Name, Doc    string
+	Default      float64
+	Min, Max     float64
+	Above, Below bool // Min, Max themselves are excluded
 }
 
-// States names the flat f32 buffers that Update needs beside weights and
-// gradients, zero at the start, in order.
-func (o Optimizer) States() []string {
-	switch {
-	case o.Kind == "adamw":
-		return []string{"exp_avg", "exp_avg_sq"}
-	case o.Momentum != 0:
-		return []string{"momentum_buffer"}
+// RuleMistake says what is wrong with a key's value, and what would be right.
+type RuleMistake struct{ Key, What, Right string }
+
+// Values are the numbers of a rule by the names of its keys.
+type Values map[string]float64
+
+// f32 returns a value as devices take it.
+func (v Values) f32(key string) float32 { return float32(v[key]) }
+
+// Step is one update of a group of parameters.
+type Step struct {
+	Values Values
+	// Weights, Grads and States are F32. Low is empty, or BF16: the new weights rounded.
+	Weights, Grads, Low kernels.Buffer
+	States              []kernels.Buffer
+	Number              int     // of the update, from 1
+	LR, Decay           float32 // Decay is 0 for gains
+	GradScale           float32 // multiplies the gradient first (clipping)
+}
+
+// rules are sorted by name.
+var rules []*Rule
+
+// register adds a rule. A key that rules share has one meaning and one range.
+func register(r Rule) {
+	for _, k := range r.Keys {
+		for _, other := range rules {
+			for _, o := range other.Keys {
+				if o.Name == k.Name && (o.Min != k.Min || o.Max != k.Max || o.Above != k.Above || o.Below != k.Below || o.Default != k.Default) {
+					panic(fmt.Sprintf("model: optimizers %s and %s: key %s has two ranges or defaults", other.Name, r.Name, k.Name))
+				}
+			}
+		}
+	}
+	rules = append(rules, &r)
+	slices.SortFunc(rules, func(a, b *Rule) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Rules returns the registered rules, sorted by name.
+func Rules() []*Rule { return rules }
+
+// FindRule returns the rule of a name, nil when there is none.
+func FindRule(name string) *Rule {
+	for _, r := range rules {
+		if r.Name == name {
+			return r
+		}
 	}
 	return nil
 }
 
+// Optimizer is a rule with its numbers, checked. The state lives with the caller, in
+// flat buffers of a Layout.
+type Optimizer struct {
+	Kind        string // of a Rule
+	Values      Values
+	WeightDecay float64 // of matrices; gains have none
+}
+
+func (o Optimizer) rule() *Rule {
+	r := FindRule(o.Kind)
+	if r == nil {
+		panic(fmt.Sprintf("model: no optimizer %q", o.Kind))
+	}
+	return r
+}
+
+// States names the flat f32 buffers that Update needs beside weights and
+// gradients, zero at the start, in order.
+func (o Optimizer) States() []string { return o.rule().States(o.Values) }
+
 // Update applies gradients × scale to the weights. Buffers are flat, laid out by
 // l; low is empty, or BF16 and becomes the new weights rounded; step counts from 1; lr is LRSchedule.At(step), scale from ClipScale.
 func (o Optimizer) Update(d kernels.Ops, l *Layout, w, g, low kernels.Buffer, states []kernels.Buffer, step int, lr float64, scale float32) {
+	r := o.rule()
 	for _, run := range l.Groups {
-		part := func(b kernels.Buffer) kernels.Buffer { return b.Slice(run.Offset, run.Len) }
-		var rounded kernels.Buffer
-		if !low.Empty() {
-			rounded = part(low)
+		part := func(b kernels.Buffer) kernels.Buffer {
+			if b.Empty() {
+				return b
+			}
+			return b.Slice(run.Offset, run.Len)
 		}
-		decay := float32(0)
+		s := Step{Values: o.Values, Weights: part(w), Grads: part(g), Low: part(low), Number: step, LR: float32(lr), GradScale: scale}
+		for _, b := range states {
+			s.States = append(s.States, part(b))
+		}
 		if run.Decay {
-			decay = float32(o.WeightDecay)
+			s.Decay = float32(o.WeightDecay)
 		}
-		if o.Kind == "adamw" {
-			d.StepAdamW(part(w), part(g), part(states[0]), part(states[1]), rounded, kernels.AdamW{
-				LR: float32(lr), Beta1: float32(o.Beta1), Beta2: float32(o.Beta2), Eps: float32(o.Eps),
-				WeightDecay: decay, Step: step, GradScale: scale,
-			})
-			continue
-		}
-		var b kernels.Buffer
-		if o.Momentum != 0 {
-			b = part(states[0])
-		}
-		d.StepSGD(part(w), part(g), b, rounded, kernels.SGD{LR: float32(lr), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: scale})
+		r.Step(d, s)
 	}
 }

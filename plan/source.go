@@ -52,8 +52,7 @@ func newJob(spec *jobs.Spec, source costs.Source, ops kernels.Ops) (*job, error)
 	if err := source.Fits(spec); err != nil {
 		return nil, err
 	}
-	o := spec.Optimizer
-	optim := model.Optimizer{Kind: o.Kind, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Momentum: o.Momentum, WeightDecay: o.WeightDecay}
+	optim := spec.Optimizer.Rule()
 	return &job{
 		spec: spec, model: m, shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq},
 		optim: optim, states: len(optim.States()), ops: ops, source: source, cuts: map[int]*cutting{},

@@ -64,7 +64,7 @@ func trainStale(t *testing.T, spec *jobs.Spec, every int, reads func(stage, k in
 	for range spec.Parallel.Replicas {
 		s.grads = append(s.grads, one())
 	}
-	for range ruleOf(spec.Optimizer).States() {
+	for range spec.Optimizer.Rule().States() {
 		s.states = append(s.states, one())
 	}
 	for i, p := range s.model.Params() {
@@ -111,7 +111,7 @@ func (s *stale) alloc(n int64, as kernels.DType) kernels.Buffer {
 // step returns the loss and the root mean square of the updates' gradient norms.
 func (s *stale) step(step int) (loss, norm float64) {
 	m, replicas := s.spec.Schedule.Microbatches, s.spec.Parallel.Replicas
-	rate := rateOf(s.spec).At(step)
+	rate := s.spec.Rate().At(step)
 	losses := make([]float64, replicas*m)
 	squares := make([]float64, len(s.model.Params()))
 	made := 0
@@ -203,7 +203,7 @@ func (s *stale) slot(layer int, name string) kernels.Buffer {
 // update makes version newest+1, a whole copy, from version newest.
 func (s *stale) update(newest int, rate float64, squares []float64) {
 	s.updates++
-	o := s.spec.Optimizer
+	o := s.spec.Optimizer.Rule()
 	sum := s.alloc(1, kernels.F64)
 	defer s.dev.Free(sum.As(kernels.U8))
 	for i, p := range s.model.Params() {
@@ -223,10 +223,10 @@ func (s *stale) update(newest int, rate float64, squares []float64) {
 			decay = float32(o.WeightDecay)
 		}
 		if o.Kind == "adamw" {
-			s.dev.StepAdamW(w, g, s.states[0][i], s.states[1][i], kernels.Buffer{}, kernels.AdamW{LR: float32(rate), Beta1: float32(o.Beta1), Beta2: float32(o.Beta2),
-				Eps: float32(o.Eps), WeightDecay: decay, Step: s.updates, GradScale: 1})
+			s.dev.StepAdamW(w, g, s.states[0][i], s.states[1][i], kernels.Buffer{}, kernels.AdamW{LR: float32(rate), Beta1: float32(o.Values["beta1"]), Beta2: float32(o.Values["beta2"]),
+				Eps: float32(o.Values["eps"]), WeightDecay: decay, Step: s.updates, GradScale: 1})
 		} else {
-			s.dev.StepSGD(w, g, s.states[0][i], kernels.Buffer{}, kernels.SGD{LR: float32(rate), Momentum: float32(o.Momentum), WeightDecay: decay, GradScale: 1})
+			s.dev.StepSGD(w, g, s.states[0][i], kernels.Buffer{}, kernels.SGD{LR: float32(rate), Momentum: float32(o.Values["momentum"]), WeightDecay: decay, GradScale: 1})
 		}
 		for _, grads := range s.grads {
 			s.dev.Zero(grads[i])

@@ -58,7 +58,7 @@ func WorkOf(spec *jobs.Spec) (Work, error) {
 	if err != nil {
 		return Work{}, err
 	}
-	return Work{Schedule: s, Model: mdl, Cut: cut, Optim: ruleOf(spec.Optimizer),
+	return Work{Schedule: s, Model: mdl, Cut: cut, Optim: spec.Optimizer.Rule(),
 		Shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq}, P2Stream: spec.Device.P2Stream}, nil
 }
 
@@ -102,7 +102,7 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 	if err := tr.connect(t); err != nil {
 		return nil, err
 	}
-	tr.u.opt = optimizer{rule: tr.work.Optim, lr: rateOf(spec), clip: spec.Optimizer.Clip}
+	tr.u.opt = optimizer{rule: tr.work.Optim, lr: spec.Rate(), clip: spec.Optimizer.Clip}
 	tr.initialise()
 	if tr.offset, err = clockOffset(ctx, t); err != nil {
 		return nil, fmt.Errorf("comparing clocks: %w", err)
@@ -245,16 +245,6 @@ func (tr *Trainer) initialise() {
 			tr.dev.Zero(b.Buffer)
 		}
 	}
-}
-
-// ruleOf and rateOf are the optimizer of a job in the model room's terms.
-func ruleOf(o jobs.Optimizer) model.Optimizer {
-	return model.Optimizer{Kind: o.Kind, Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Momentum: o.Momentum, WeightDecay: o.WeightDecay}
-}
-
-func rateOf(spec *jobs.Spec) model.LRSchedule {
-	o := spec.Optimizer
-	return model.LRSchedule{Base: o.LR, Min: o.MinLR, Warmup: o.Warmup, Steps: spec.Train.Steps, Decay: o.Decay}
 }
 
 // StepResult is what every rank knows after a step.
