@@ -88,7 +88,7 @@ func TestRehearsal(t *testing.T) {
 
 // Reductions count: they take their modelled time and are part of the makespan.
 func TestRehearsedReductions(t *testing.T) {
-	spec := parse(t, parityJob, "parallel.stages=2", "parallel.replicas=2")
+	spec := parse(t, parityJob, "parallel.stages=2", "parallel.replicas=2", "train.batch=16")
 	c := schedule.Uniform(1e-3, 1e-3, 1e-3)
 	c.Reduce = []float64{20e-3}
 	got, want := rehearse(t, spec, local.NewWorld(4), Rehearsal{Costs: c}, 1)
