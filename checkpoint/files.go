@@ -114,23 +114,6 @@ func (r ctxReader) Read(b []byte) (int, error) {
 	return r.f.Read(b)
 }
 
-// syncDir makes the names in a folder durable.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if e := d.Close(); err == nil {
-		err = e
-	}
-	// Some file systems cannot sync a folder and say so; they order names themselves.
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
-		return nil
-	}
-	return err
-}
-
 // exchange swaps two names in one step. Not every file system can: NFS cannot.
 var exchange = func(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)

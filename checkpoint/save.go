@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/pipetrain/pipetrain/durable"
 )
 
 // SaveConfig says where a checkpoint goes and who writes it. Dir, Step, Shards,
@@ -345,7 +347,7 @@ func (s *saver) seal(ctx context.Context, m *Manifest, meta Meta, fileOf map[str
 	if err := put(ManifestName, b); err != nil {
 		return err
 	}
-	if err := syncDir(s.tmp); err != nil {
+	if err := durable.SyncDir(s.tmp); err != nil {
 		return err
 	}
 	crash("folder synced")
@@ -356,7 +358,7 @@ func (s *saver) seal(ctx context.Context, m *Manifest, meta Meta, fileOf map[str
 		return err
 	}
 	crash("renamed")
-	if err := syncDir(s.c.Dir); err != nil {
+	if err := durable.SyncDir(s.c.Dir); err != nil {
 		return err
 	}
 	crash("parent synced")

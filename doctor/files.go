@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/pipetrain/pipetrain/durable"
 )
 
 // fileSystems names the types that matter; the numbers are statfs(2)'s.
@@ -118,13 +118,13 @@ func trySave(dir string) (times []time.Duration, err error) {
 		if err := writeSynced(filepath.Join(tmp, "model"), block); err != nil {
 			return nil, err
 		}
-		if err := syncFolder(tmp); err != nil {
+		if err := durable.SyncDir(tmp); err != nil {
 			return nil, err
 		}
 		if err := os.Rename(tmp, final); err != nil {
 			return nil, err
 		}
-		if err := syncFolder(work); err != nil {
+		if err := durable.SyncDir(work); err != nil {
 			return nil, err
 		}
 		if b, err := os.ReadFile(filepath.Join(final, "model")); err != nil {
@@ -151,19 +151,6 @@ func writeSynced(path string, b []byte) error {
 		return err
 	}
 	return f.Close()
-}
-
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	// Some network file systems do not sync folders and say EINVAL; they order renames themselves.
-	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	return nil
 }
 
 // maxTempPath is where launchers begin to fail: they put Unix sockets, whose

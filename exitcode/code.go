@@ -3,7 +3,7 @@
 // folder: launchers change codes (MPICH's mpiexec ORs those of all ranks,
 // Open MPI's adds 128 to a signal), the record stays as it was written.
 //
-// The room imports nothing of the project, so that every other may use it.
+// The package imports next to nothing of the project, so that every other may use it.
 package exitcode
 
 import "fmt"

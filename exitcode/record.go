@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/pipetrain/pipetrain/durable"
 )
 
 // File is the exit record's name in the run folder.
@@ -38,46 +40,29 @@ func Path(runDir string) string { return filepath.Join(runDir, File) }
 // Write puts r into the run folder, replacing an older record, so that a reader
 // sees the old record or the new one whole, also after a power failure.
 func Write(runDir string, r Record) error {
-	tmp, err := stage(runDir, &r)
-	if err != nil {
-		return err
+	f, err := stage(runDir, &r)
+	if err == nil {
+		err = f.Commit()
 	}
-	defer os.Remove(tmp) // gone after the rename; left behind by a failed one
-	if err := os.Rename(tmp, Path(runDir)); err != nil {
-		return fmt.Errorf("exit record: %w", err)
-	}
-	return syncDir(runDir)
+	return named(err)
 }
 
 // WriteFirst puts r into the run folder unless a record is there already; won
 // says whether it was this one. Ranks that have no launcher of ours above them
 // (mpirun, srun) all call it when they fail: the first failure is kept.
 func WriteFirst(runDir string, r Record) (won bool, err error) {
-	tmp, err := stage(runDir, &r)
+	f, err := stage(runDir, &r)
+	if err == nil {
+		won, err = f.CommitNew()
+	}
+	return won, named(err)
+}
+
+func named(err error) error {
 	if err != nil {
-		return false, err
+		return fmt.Errorf("exit record: %w", err)
 	}
-	defer os.Remove(tmp)
-	// link(2) is the atomic "create with this content unless it exists", on NFS too.
-	switch err := os.Link(tmp, Path(runDir)); {
-	case err == nil:
-		return true, syncDir(runDir)
-	case errors.Is(err, fs.ErrExist):
-		return false, nil
-	}
-	// A file system without hard links: exclusive creation, then a rename over it.
-	f, err := os.OpenFile(Path(runDir), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("exit record: %w", err)
-	}
-	f.Close()
-	if err := os.Rename(tmp, Path(runDir)); err != nil {
-		return false, fmt.Errorf("exit record: %w", err)
-	}
-	return true, syncDir(runDir)
+	return nil
 }
 
 // Read returns the run folder's record; fs.ErrNotExist where there is none.
@@ -102,9 +87,8 @@ func Clear(runDir string) error {
 	return nil
 }
 
-// stage fills the record's gaps and writes it to a temporary file beside the
-// final name, synced.
-func stage(runDir string, r *Record) (string, error) {
+// stage fills the record's gaps and writes it beside the final name.
+func stage(runDir string, r *Record) (*durable.File, error) {
 	r.Name = r.Code.Name()
 	if r.Time.IsZero() {
 		r.Time = time.Now()
@@ -117,37 +101,15 @@ func stage(runDir string, r *Record) (string, error) {
 	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return "", fmt.Errorf("exit record: %w", err)
+		return nil, err
 	}
-	f, err := os.CreateTemp(runDir, "."+File+".*")
+	f, err := durable.Create(Path(runDir))
 	if err != nil {
-		return "", fmt.Errorf("exit record: %w", err)
+		return nil, err
 	}
-	_, err = f.Write(append(b, '\n'))
-	if err == nil {
-		err = f.Chmod(0o644)
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		f.Discard()
+		return nil, err
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return "", fmt.Errorf("exit record: %w", err)
-	}
-	return f.Name(), nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("exit record: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("exit record: sync %s: %w", dir, err)
-	}
-	return nil
+	return f, nil
 }

@@ -23,6 +23,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pipetrain/pipetrain/durable"
 )
 
 // Names in the run folder.
@@ -130,6 +132,9 @@ func take(dir string, resume bool) (*Folder, error) {
 	case old == "" && resume:
 		f.Close()
 		return nil, fmt.Errorf("run folder %s: nothing to resume, it holds no run", dir)
+	}
+	if resume {
+		durable.Sweep(dir)
 	}
 	return f, nil
 }

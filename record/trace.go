@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/pipetrain/pipetrain/durable"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -75,7 +76,7 @@ type flowKey struct {
 // Trace writes trace.json event by event: memory does not grow with the number
 // of slices. Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 type Trace struct {
-	r     *replacement
+	r     *durable.File
 	w     *bufio.Writer
 	buf   []byte
 	first bool
@@ -93,9 +94,9 @@ func (f *Folder) CreateTrace() (*Trace, error) {
 	if err := f.Held(); err != nil {
 		return nil, err
 	}
-	r, err := startReplace(f.File(TraceName))
+	r, err := durable.Create(f.File(TraceName))
 	if err != nil {
-		return nil, err
+		return nil, writeError(f.File(TraceName), err)
 	}
 	t := &Trace{r: r, w: bufio.NewWriterSize(r, 1<<16), first: true,
 		ranks: map[int]bool{}, lanes: map[laneKey][]int64{}, flows: map[flowKey]int64{}}
@@ -262,14 +263,6 @@ func (t *Trace) flow(s Slice, tid int, start, end int64) {
 	t.end(b)
 }
 
-// AddTimeline writes the ops of one step; zero is the step's start in seconds
-// since the trace's zero.
-func (t *Trace) AddTimeline(step int, zero float64, line schedule.Timeline) {
-	for _, e := range line.Events {
-		t.Add(Slice{Rank: e.Rank, Step: step, Op: e.Op, Start: zero + e.Start, End: zero + e.End})
-	}
-}
-
 // Close ends the file and gives it its name. After a failed write it removes
 // what was written and returns the error.
 func (t *Trace) Close() error {
@@ -278,10 +271,14 @@ func (t *Trace) Close() error {
 		t.err = t.w.Flush()
 	}
 	if t.err != nil {
-		t.r.discard()
-		return writeError(t.r.path, t.err)
+		t.r.Discard()
+	} else {
+		t.err = t.r.Commit()
 	}
-	return t.r.commit()
+	if t.err != nil {
+		return writeError(t.r.Path(), t.err)
+	}
+	return nil
 }
 
 // nanoseconds rounds; what is not finite becomes 0, as JSON has no such number.

@@ -181,9 +181,10 @@ func TestTrace(t *testing.T) {
 	}
 	tr.Rank(0, `stage 0, node "a"`)
 	for step := 1; step <= 3; step++ {
-		tr.AddTimeline(step, float64(step)*0.010, twoRanks(0))
-		for _, e := range twoRanks(2).Events { // a second replica
-			tr.Add(Slice{Rank: e.Rank, Replica: 1, Step: step, Op: e.Op, Start: float64(step)*0.010 + e.Start, End: float64(step)*0.010 + e.End, Bytes: 4096})
+		for replica, line := range []schedule.Timeline{twoRanks(0), twoRanks(2)} {
+			for _, e := range line.Events {
+				tr.Add(Slice{Rank: e.Rank, Replica: replica, Step: step, Op: e.Op, Start: float64(step)*0.010 + e.Start, End: float64(step)*0.010 + e.End, Bytes: int64(4096 * replica)})
+			}
 		}
 		tr.Add(Slice{Rank: 0, Step: step, Op: op(0, schedule.RecvB, 0), Cat: Wait, Start: float64(step)*0.010 + 0.0025, End: float64(step)*0.010 + 0.005})
 		tr.Add(Slice{Rank: 0, Step: step, Name: "optimizer", Cat: Optimizer, Start: float64(step)*0.010 + 0.009, End: float64(step)*0.010 + 0.0095})
