@@ -22,6 +22,8 @@ const (
 	Numerics    Code = 6   // NaN or Inf in the loss or the gradient norm
 	Stopped     Code = 7   // asked to stop (signal, preemption, time limit): saved, can be resumed
 	OutOfMemory Code = 8   // host or device memory exhausted, or the kernel's OOM killer came
+	Regressed   Code = 9   // of study and compare: a gate found what is slower, larger or other than before
+	Incomplete  Code = 10  // of study and compare: a case failed, is missing or cannot be compared
 	Interrupted Code = 130 // ended on request before anything could be saved
 )
 
@@ -43,6 +45,8 @@ var table = []Entry{
 	{Numerics, "numerics", "NaN or Inf in the loss or in the gradient norm", false},
 	{Stopped, "stopped", "asked to stop (signal, preemption, time limit); the state is saved and the job can be resumed", true},
 	{OutOfMemory, "out-of-memory", "host or device memory ran out, or the kernel's OOM killer ended a rank", false},
+	{Regressed, "regressed", "a gate of `study` or `compare` found a case that is slower, needs more memory or computes something else; 9 wins over 10", false},
+	{Incomplete, "incomplete", "a case of `study` or `compare` failed, is missing or cannot be compared", true},
 	{Interrupted, "interrupted", "ended on request before the state could be saved (second Ctrl-C, or before the first step)", true},
 }
 

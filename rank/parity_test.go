@@ -67,7 +67,8 @@ func parse(t testing.TB, text string, sets ...string) *jobs.Spec {
 }
 
 func openData(spec *jobs.Spec) (data.Source, error) {
-	return data.Open(spec.DataConfig())
+	return data.Open(data.Config{Kind: spec.Data.Kind, Path: spec.Data.Path, Seed: spec.Seed, Seq: spec.Model.Seq,
+		Vocab: spec.Model.Vocab, Holdout: spec.Data.Holdout})
 }
 
 // train runs every rank of a world and returns what they agreed on.

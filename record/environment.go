@@ -2,6 +2,8 @@ package record
 
 import (
 	"bufio"
+	"encoding/json"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -210,4 +212,17 @@ func redactArgs(args []string) []string {
 		out[i] = a
 	}
 	return out
+}
+
+// ReadEnvironment reads an environment.json.
+func ReadEnvironment(path string) (Environment, error) {
+	var e Environment
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return e, err
+	}
+	if err := json.Unmarshal(b, &e); err != nil {
+		return e, fmt.Errorf("%s: %w", path, err)
+	}
+	return e, nil
 }

@@ -89,8 +89,9 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			})
 		},
 		Commands: []*cli.Command{
-			planCommand(stdout), dataCommand(stdout, stderr), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
-			statusCommand(stdout, stderr), logsCommand(stdout), cancelCommand(stdout), requeueCommand(stdout), scriptCommand(stdout)},
+			planCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
+			statusCommand(stdout, stderr), logsCommand(stdout), cancelCommand(stdout), requeueCommand(stdout), scriptCommand(stdout),
+			compareCommand(stdout)},
 	}
 	// The commands do not take this from the program: --set KEY=["a", "b"] is one value.
 	for _, c := range app.Commands {

@@ -120,6 +120,9 @@ func (o *output) finish(rep *rank.Report, failure error, took time.Duration) err
 	if err := o.writeTrace(rep); err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
+	if err := o.writeTimelines(rep); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
 	if !o.p.o.quiet && failure == nil {
 		return o.show(rep, s)
 	}
@@ -215,6 +218,15 @@ func (o *output) writeTrace(rep *rank.Report) error {
 		zero += end * 1.02
 	}
 	return t.Close()
+}
+
+// writeTimelines writes the typical step beside the predicted one.
+func (o *output) writeTimelines(rep *rank.Report) error {
+	s, err := o.p.spec.BuildSchedule()
+	if err != nil {
+		return err
+	}
+	return o.p.folder.WriteTimelines(record.Timelines{Predicted: record.NewTimeline(s, rep.Predicted), Measured: record.NewTimeline(s, rep.Measured)})
 }
 
 // show draws the last steps' typical timeline beside the predicted one.
