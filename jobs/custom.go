@@ -127,8 +127,8 @@ func (l *loader) validateCustom() bool {
 		if least := s.Parallel.Stages; c.Kind == KindAuto && l.ok("model.layers", "parallel.stages") && s.Model.Layers < least {
 			l.mistake("model.layers", fmt.Sprintf("%d layers are too few for %d stages", s.Model.Layers, least), fmt.Sprintf("at least %d layers, or fewer stages", least), "")
 		}
-		if ops := 3 * s.Parallel.Stages; c.Kind == KindAuto && c.Microbatches > maxOps/ops {
-			l.mistake("schedule.microbatches", fmt.Sprintf("%d over %d stages make more than %d ops a step", c.Microbatches, s.Parallel.Stages, maxOps), fmt.Sprintf("at most %d", max(1, maxOps/ops)), "")
+		if ops := 3 * s.Parallel.Stages; c.Kind == KindAuto && c.Microbatches > l.ops/ops {
+			l.mistake("schedule.microbatches", fmt.Sprintf("%d over %d stages make more than %d ops a step", c.Microbatches, s.Parallel.Stages, l.ops), fmt.Sprintf("at most %d", max(1, l.ops/ops)), "")
 		}
 		return false
 	}

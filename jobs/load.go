@@ -23,12 +23,17 @@ const maxFileBytes = 256 << 10
 //
 // Paths in the file are relative to the file's folder, those in sets to the
 // working directory; in the Spec they are absolute.
-func Load(path string, sets []string) (*Spec, error) {
+func Load(path string, sets []string) (*Spec, error) { return load(path, sets, maxOps) }
+
+// LoadToPlan is Load for a job that is planned and not run: its step may have more ops.
+func LoadToPlan(path string, sets []string) (*Spec, error) { return load(path, sets, maxPlannedOps) }
+
+func load(path string, sets []string, ops int) (*Spec, error) {
 	text, wrong := readJob(path)
 	if wrong != nil {
 		return nil, &Errors{List: []*Error{wrong}}
 	}
-	return Parse(path, text, sets, filepath.Dir(path))
+	return parseWithin(path, text, sets, filepath.Dir(path), ops)
 }
 
 // readJob returns the file's bytes, or what keeps it from being read as a job.
@@ -74,7 +79,12 @@ func reason(err error) string {
 // ".toml", is the default of the key name; dir is the folder that paths in the
 // text are relative to.
 func Parse(name string, text []byte, sets []string, dir string) (*Spec, error) {
+	return parseWithin(name, text, sets, dir, maxOps)
+}
+
+func parseWithin(name string, text []byte, sets []string, dir string, ops int) (*Spec, error) {
 	l := &loader{
+		ops:   ops,
 		file:  name,
 		dir:   dir,
 		spec:  Default(),
@@ -108,6 +118,7 @@ type loader struct {
 	bad       map[string]bool   // keys with a mistake: what follows from them is not judged
 	meant     map[string]bool   // keys that an unknown key was probably meant to be
 	errs      []*Error
+	ops       int // that a step may have
 }
 
 // origin says where a key's value came from.

@@ -12,8 +12,12 @@ import (
 const maxName = 64
 
 // maxOps bounds the compute ops of a step over all ranks of a replica, so that
-// a slip of the finger does not fill the memory with a schedule.
-const maxOps = 1 << 22
+// a slip of the finger does not fill the memory with a schedule. A plan may have as
+// many as are simulated in about a minute.
+const (
+	maxOps        = 1 << 22
+	maxPlannedOps = 1 << 24
+)
 
 // maxTokens keeps the count of all tokens of a run within 64 bits.
 const maxTokens = 1 << 62
@@ -218,8 +222,8 @@ func (l *loader) validateSchedule() {
 		l.mistake("schedule.microbatches", fmt.Sprintf("%d are too few: %s over %d ranks needs %d", c.Microbatches, c.Kind, s.Parallel.Stages, least), fmt.Sprintf("at least %d, with train.batch to match", least), "")
 		return
 	}
-	if ops := 3 * s.Parallel.Stages * c.Chunks; c.Microbatches > maxOps/ops {
-		l.mistake("schedule.microbatches", fmt.Sprintf("%d over %d stages make more than %d ops a step", c.Microbatches, s.Parallel.Stages*c.Chunks, maxOps), fmt.Sprintf("at most %d", max(1, maxOps/ops)), "")
+	if ops := 3 * s.Parallel.Stages * c.Chunks; c.Microbatches > l.ops/ops {
+		l.mistake("schedule.microbatches", fmt.Sprintf("%d over %d stages make more than %d ops a step", c.Microbatches, s.Parallel.Stages*c.Chunks, l.ops), fmt.Sprintf("at most %d", max(1, l.ops/ops)), "")
 		return
 	}
 	if info.Async {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -28,18 +29,22 @@ const exactCompute = 1 << 13
 const autoOps = 3 * 16 * 64 * 2
 
 // compare fills in the alternatives: every kind with every setting of the p2 dial.
-func (p *Plan) compare(auto bool) error {
+func (p *Plan) compare(o Options) error {
 	j := p.job
 	exact := p.Program.Ranks*p.Program.Ranks*p.Program.Microbatches*3 <= exactCompute
 	list := j.candidates(p, exact)
 	results := make([]*Result, len(list))
 	errs := make([]error, len(list))
+	var done atomic.Int64
 	var wg sync.WaitGroup
 	next := make(chan int)
 	for range max(1, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for i := range next {
 				results[i], errs[i] = j.try(list[i])
+				if n := done.Add(1); o.Progress != nil {
+					o.Progress("schedules", int(n), len(list))
+				}
 			}
 		})
 	}
@@ -52,7 +57,7 @@ func (p *Plan) compare(auto bool) error {
 		return err
 	}
 	p.Alternatives = append(p.Alternatives, results...)
-	if auto || 3*p.Program.Ranks*p.Program.Microbatches*2 <= autoOps {
+	if o.Auto || 3*p.Program.Ranks*p.Program.Microbatches*2 <= autoOps {
 		if r := j.tryAuto(exact); r != nil {
 			p.Alternatives = append(p.Alternatives, r)
 		}

@@ -22,6 +22,8 @@ type Options struct {
 	Ops kernels.Ops
 	// Alone leaves the alternatives out.
 	Alone bool
+	// Progress, where given, is told how many of the alternatives are done; from several goroutines at once.
+	Progress func(what string, done, total int)
 	// Auto adds schedule.Auto's result to the alternatives, also where it takes long.
 	Auto bool
 }
@@ -149,7 +151,7 @@ func Make(spec *jobs.Spec, o Options) (*Plan, error) {
 	if o.Alone {
 		return p, nil
 	}
-	if err := p.compare(o.Auto); err != nil {
+	if err := p.compare(o); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -207,6 +209,18 @@ func withoutTransfers(t *schedule.Timeline) *schedule.Timeline {
 	return out
 }
 
+// rounding is the share of a makespan below which a difference of times is rounding.
+const rounding = 1e-12
+
+// exact returns x, a difference of times up to `of`, or 0 where it is rounding: sums leave some
+// 1e-15 where they mean 0.
+func exact(of, x float64) float64 {
+	if x < rounding*of {
+		return 0
+	}
+	return x
+}
+
 // splitOps bounds the ops of an alternative whose idle time is split: it takes longer than all else.
 const splitOps = 1 << 15
 
@@ -215,13 +229,14 @@ const splitOps = 1 << 15
 func (j *job) fill(r *Result, s *schedule.Schedule, t *schedule.Timeline, c *cutting) error {
 	r.Chunks, r.Ranks, r.Stages, r.Microbatches = chunksOf(s), s.Ranks, s.Stages, s.Microbatches
 	r.Asynchronous = s.Async != nil
-	r.Makespan, r.Bubble, r.InnerBubble = t.Makespan(), t.Bubble(), t.InnerBubble()
+	r.Makespan = t.Makespan()
+	r.Bubble, r.InnerBubble = exact(1, t.Bubble()), exact(1, t.InnerBubble())
 	for _, rank := range t.PerRank() {
-		r.Idle = append(r.Idle, rank.Idle)
+		r.Idle = append(r.Idle, exact(r.Makespan, rank.Idle))
 	}
 	if r.Job || s.Ops() <= splitOps {
 		for _, part := range schedule.IdleParts(s, t) {
-			r.IdleParts = append(r.IdleParts, Idle(part))
+			r.IdleParts = append(r.IdleParts, Idle{exact(r.Makespan, part.Warmup), exact(r.Makespan, part.Dependency), exact(r.Makespan, part.Transfer), exact(r.Makespan, part.Other), exact(r.Makespan, part.Drain)})
 		}
 	}
 	r.LowerBound = min(r.Makespan, schedule.LowerBound(s, c.costs))

@@ -51,7 +51,7 @@ func (e *errWriter) Write(b []byte) (int, error) {
 func (p *Plan) time(x float64) string { return formatTime(x, p.Unit) }
 
 func (p *Plan) writeFigures(w io.Writer) {
-	fmt.Fprintf(w, "\nstep         %s = makespan %s + optimizer %s\n", p.time(p.StepTime), p.time(p.Makespan), p.time(p.StepTime-p.Makespan))
+	fmt.Fprintf(w, "\nstep         %s = makespan %s + optimizer %s\n", p.time(p.StepTime), p.time(p.Makespan), p.time(exact(p.Makespan, p.StepTime-p.Makespan)))
 	if p.TokensPerSecond > 0 {
 		replicas := ""
 		if p.Replicas > 1 {

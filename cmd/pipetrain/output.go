@@ -257,6 +257,9 @@ func (o *output) show(rep *rank.Report, s record.Summary) error {
 	if rep.Predicted != nil {
 		fmt.Fprintf(w, "bubble    predicted %5.1f %%   | measured %5.1f %%   (idle share of ranks × makespan)\n", 100*s.BubblePredicted, 100*s.BubbleMeasured)
 		fmt.Fprintf(w, "makespan  predicted %s | measured %s\n", seconds(s.MakespanPredictedSeconds), seconds(s.MakespanMeasuredSeconds))
+		if s.Device == "cpu" && o.p.shared != "" {
+			fmt.Fprintf(w, "cores     %s\n", o.p.shared)
+		}
 	}
 	for r, m := range rep.Ranks {
 		fmt.Fprintf(w, "memory    rank %d: planned %s | measured %s\n", r, mebibytes(m.Planned.Arena), mebibytes(m.Measured.Arena))

@@ -21,11 +21,12 @@ import (
 	"github.com/pipetrain/pipetrain/kernels/cuda"
 	"github.com/pipetrain/pipetrain/launcher"
 	"github.com/pipetrain/pipetrain/plan"
+	"github.com/pipetrain/pipetrain/progress"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
-func planCommand(stdout io.Writer) *cli.Command {
+func planCommand(stdout, stderr io.Writer) *cli.Command {
 	d := costs.DefaultDevice()
 	return &cli.Command{
 		Name: "plan", Usage: "predict a job: timeline, bubble, memory, step time; compare every schedule; nothing is started",
@@ -44,19 +45,20 @@ func planCommand(stdout io.Writer) *cli.Command {
 			&cli.FloatFlag{Name: "inter-gbps", Usage: "assumed `RATE` of a link between nodes in GB/s (default: as --link-gbps)"},
 			&cli.DurationFlag{Name: "inter-latency", Usage: "assumed latency between nodes (default: as --link-latency)"},
 			&cli.BoolFlag{Name: "auto", Usage: "search for a schedule of its own also where that takes long"},
+			&cli.BoolFlag{Name: "alone", Usage: "the job's own schedule only, without the table of all others"},
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object on standard output"},
 			&cli.StringFlag{Name: "html", Usage: "write one self-contained page to `FILE`: timelines to zoom and compare"},
 			&cli.IntFlag{Name: "width", Usage: "`COLUMNS` of the drawing (default: the terminal's)"},
 		},
-		Action: func(_ context.Context, c *cli.Command) error { return makePlan(c, stdout) },
+		Action: func(_ context.Context, c *cli.Command) error { return makePlan(c, stdout, stderr) },
 	}
 }
 
-func makePlan(c *cli.Command, stdout io.Writer) error {
+func makePlan(c *cli.Command, stdout, stderr io.Writer) error {
 	if c.Args().Len() != 1 {
 		return usage("plan: want one job file, got %d arguments", c.Args().Len())
 	}
-	spec, err := jobs.Load(c.Args().First(), c.StringSlice("set"))
+	spec, err := jobs.LoadToPlan(c.Args().First(), c.StringSlice("set"))
 	if err != nil {
 		return exitcode.With(exitcode.Usage, err)
 	}
@@ -69,7 +71,9 @@ func makePlan(c *cli.Command, stdout io.Writer) error {
 		return err
 	}
 	defer ops.Close()
-	p, err := plan.Make(spec, plan.Options{Source: source, Ops: ops, Auto: c.Bool("auto")})
+	count := &progress.Count{Out: stderr, Terminal: isTerminal(stderr), Title: "plan"}
+	p, err := plan.Make(spec, plan.Options{Source: source, Ops: ops, Auto: c.Bool("auto"), Alone: c.Bool("alone"), Progress: count.At})
+	count.Close()
 	if err != nil {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("plan: %w", err))
 	}

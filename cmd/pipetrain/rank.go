@@ -39,6 +39,7 @@ type process struct {
 	source    data.Source
 	folder    *record.Folder
 	log       zerolog.Logger
+	shared    string // which ranks share cores; rank 0 alone knows
 	step      int
 	agreed    bool                           // all ranks end for one error, which rank 0 told them
 	lifeline  int                            // see launcher.OpenLifeline; 0: none
@@ -177,6 +178,7 @@ func (p *process) writeEnvironment(ctx context.Context, world *collectives.Comm)
 		}
 	}
 	env := record.NewEnvironment(version, os.Args, os.Environ(), hosts)
+	p.shared = record.SharedCores(hosts)
 	env.Device, env.Transport = p.device.Info(), p.transport.Info()
 	if err := p.folder.WriteEnvironment(env); err != nil {
 		return exitcode.With(exitcode.Environment, err)
