@@ -1,4 +1,4 @@
-// Package data is the room of what is trained on: sources of token sequences,
+// Package data gives what is trained on: sources of token sequences,
 // and their cut into batches, replicas and micro-batches.
 //
 // A source is a pure function: the n-th sequence of a run follows from the seed
@@ -7,7 +7,10 @@
 // nothing about the data needs saving but the step.
 package data
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Source gives token sequences. Methods may be called from several goroutines.
 type Source interface {
@@ -35,19 +38,28 @@ type Source interface {
 
 // Config says what to open.
 type Config struct {
-	Kind string // "text", "synthetic"
-	Path string // of a text
-	Seed int64  // decides the order of the sequences (and the content of synthetic ones)
-	Seq  int    // tokens of a sequence
+	Kind string // KindText, KindTokens, KindSynthetic
+	// Format of tokens: the name of one of Formats, or FormatAuto.
+	Format string
+	Path   string // of a text or tokens: a file or a pattern
+	Seed   int64  // decides the order of the sequences (and the content of synthetic ones)
+	Seq    int    // tokens of a sequence
 	// Vocab is the model's vocabulary: every token must be below it.
 	Vocab int
-	// Holdout is the share of a text, at its end, kept for evaluation: its last
-	// int64(Holdout × bytes) bytes. Negative or above 0.5 is refused.
+	// Holdout is the share of a text or of tokens, at the end, kept for evaluation:
+	// the last int64(Holdout × tokens). Negative or above 0.5 is refused.
 	Holdout float64
 }
 
+// Kinds of data.
+const (
+	KindText      = "text"      // the bytes of files
+	KindTokens    = "tokens"    // tokens that were made beforehand, in files
+	KindSynthetic = "synthetic" // made from the seed
+)
+
 // Kinds lists the kinds of data.
-func Kinds() []string { return []string{"text", "synthetic"} }
+func Kinds() []string { return []string{KindText, KindTokens, KindSynthetic} }
 
 // Open opens the source that c describes. The caller closes it.
 func Open(c Config) (Source, error) {
@@ -58,12 +70,12 @@ func Open(c Config) (Source, error) {
 		return nil, fmt.Errorf("data: holdout %v; it must lie between 0 and 0.5", c.Holdout)
 	}
 	switch c.Kind {
-	case "text":
-		return openText(c)
-	case "synthetic":
+	case KindText, KindTokens:
+		return openTokens(c)
+	case KindSynthetic:
 		return openSynthetic(c)
 	}
-	return nil, fmt.Errorf("data: no kind is called %q; known: text, synthetic", c.Kind)
+	return nil, fmt.Errorf("data: no kind is called %q; known: %s", c.Kind, strings.Join(Kinds(), ", "))
 }
 
 // checkSlices panics unless the slices have the length they must have: their

@@ -246,9 +246,10 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, c := range map[string]Config{
-		"no kind is called \"tokens\"":                    {Kind: "tokens", Seq: 4, Vocab: 256},
-		"no such file":                                    text256(filepath.Join(dir, "nix"), 4, 0),
-		"patterns are not expanded":                       text256(filepath.Join(dir, "*.txt"), 4, 0),
+		"no kind is called \"pictures\"":                  {Kind: "pictures", Seq: 4, Vocab: 256},
+		"no format is called \"\"":                        {Kind: "tokens", Seq: 4, Vocab: 256},
+		"does not exist":                                  text256(filepath.Join(dir, "nix"), 4, 0),
+		"matches no file":                                 text256(filepath.Join(dir, "*.txt"), 4, 0),
 		"is a folder":                                     text256(dir, 4, 0),
 		"no regular file":                                 text256("/dev/zero", 4, 0),
 		"10 bytes to train on; a sequence with its":       text256(short, 10, 0),

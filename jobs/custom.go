@@ -41,10 +41,8 @@ func (s *Spec) CustomSchedule() *schedule.Schedule { return s.custom }
 
 // readCustom reads and checks a schedule file. The grid shows where it is wrong, and may be empty.
 func readCustom(path string) (s *schedule.Schedule, what, right, grid string) {
-	size, what, _ := dataSize(path)
+	size, what := fileSize(path)
 	switch {
-	case what == "is a folder; one file is read":
-		return nil, showPath(path) + " is a folder", "the path of a schedule file", ""
 	case what != "":
 		return nil, showPath(path) + " " + what, "pipetrain schedule export writes one", ""
 	case size > maxScheduleBytes:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -71,9 +72,10 @@ var keyList = withRuleKeys([]Key{
 	{Name: "model.norm", Doc: "`rmsnorm` (arXiv 1910.07467), or `layernorm` with gain and bias (arXiv 1607.06450).", Choices: []string{"rmsnorm", "layernorm"}},
 	{Name: "model.activation", Doc: "Of the feed-forward part: `swiglu` (two joined matrices in, one out), or `gelu` in its tanh form (one in, one out, as GPT-2).", Choices: []string{"swiglu", "gelu"}},
 
-	{Name: "data.kind", Doc: "`text`: the bytes of a file. `synthetic`: a sequence made from the seed, learnable, no file needed.", Choices: []string{"text", "synthetic"}},
-	{Name: "data.path", Doc: "The file. Relative to the job file's folder; after `--set`, to the working directory.", Note: "none; `text` needs one", path: isPath},
-	{Name: "data.holdout", Doc: "Share of the text, at its end, never trained on but kept for evaluation.", Note: "0.05; 0 where that is shorter than one sequence", min: 0, max: 0.5},
+	{Name: "data.kind", Doc: "`text`: the bytes of files. `tokens`: files of tokens that were made beforehand. `synthetic`: a sequence made from the seed, learnable, no file needed.", Choices: data.Kinds()},
+	{Name: "data.path", Doc: "The file, or a pattern that names several (`\"shards/train_*.bin\"`): they are read by name, and no sequence crosses from one into the next. Relative to the job file's folder; after `--set`, to the working directory.", Note: "none; `text` and `tokens` need one", path: isPath},
+	{Name: "data.format", Doc: formatsDoc(), Choices: formatNames()},
+	{Name: "data.holdout", Doc: "Share of the text or the tokens, at the end, never trained on but kept for evaluation.", Note: "0.05; 0 where that is shorter than one sequence", min: 0, max: 0.5},
 
 	{Name: "train.steps", Doc: "Optimizer steps.", Required: true, min: 1, max: 1e12},
 	{Name: "train.batch", Doc: "Sequences of a step, over all replicas and micro-batches; a multiple of `replicas × microbatches`.", Required: true, min: 1, max: 1 << 30},
@@ -151,7 +153,7 @@ func Default() Spec {
 	return Spec{
 		Seed:       1,
 		Model:      Model{Kind: "transformer", RopeBase: 10000, NormEps: 1e-5, Norm: "rmsnorm", Activation: "swiglu"},
-		Data:       Data{Kind: "text"},
+		Data:       Data{Kind: data.KindText, Format: data.FormatAuto},
 		Train:      Train{Precision: "fp32"},
 		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Clip: 1, values: ruleDefaults()},
 		Parallel:   Parallel{Stages: 1, Replicas: 1, Tensor: 1},

@@ -46,9 +46,10 @@ type Model struct {
 
 // Data says what is read.
 type Data struct {
-	Kind string `toml:"kind"` // text (bytes of a file) | synthetic
-	Path string `toml:"path"` // in the file: relative to the file's folder; in a checked job: absolute
-	// Holdout is the share of the text, at its end, that is kept for evaluation.
+	Kind   string `toml:"kind"`   // text (bytes of files) | tokens (made beforehand) | synthetic
+	Path   string `toml:"path"`   // or a pattern; in the file: relative to the file's folder; in a checked job: absolute
+	Format string `toml:"format"` // of tokens: auto, or one of data.Formats
+	// Holdout is the share of the text or the tokens, at the end, that is kept for evaluation.
 	Holdout float64 `toml:"holdout"`
 }
 

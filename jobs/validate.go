@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/pipetrain/pipetrain/schedule"
@@ -190,7 +189,7 @@ func (l *loader) validateSchedule() {
 	s := &l.spec
 	c := &s.Schedule
 	if l.ok("schedule.profile") && c.Profile != "" {
-		if _, what, _ := dataSize(c.Profile); what != "" {
+		if _, what := fileSize(c.Profile); what != "" {
 			l.mistake("schedule.profile", showPath(c.Profile)+" "+what, "pipetrain profile writes one", "")
 		}
 	}
@@ -275,81 +274,6 @@ func chunkedKinds() string {
 		return "leave it out"
 	}
 	return "leave it out, or choose a kind that takes a number: " + strings.Join(names, ", ")
-}
-
-func (l *loader) validateData() {
-	s := &l.spec
-	if !l.ok("data.kind") || s.Data.Kind != "text" {
-		return
-	}
-	if l.ok("model.vocab") && s.Model.Vocab < 256 {
-		l.mistake("model.vocab", fmt.Sprintf("%d is too small for data.kind = \"text\", whose tokens are bytes", s.Model.Vocab), "256", "")
-	}
-	if !l.ok("data.path") {
-		return
-	}
-	if s.Data.Path == "" {
-		l.mistake("data.path", "is missing", "data.kind = \"text\" reads a file", "")
-		return
-	}
-	size, what, right := dataSize(s.Data.Path)
-	if what != "" {
-		l.mistake("data.path", showPath(s.Data.Path)+" "+what, right, "")
-		return
-	}
-	if !l.ok("model.seq", "data.holdout") {
-		return
-	}
-	window := int64(s.Model.Seq) + 1
-	if _, given := l.given["data.holdout"]; !given {
-		s.Data.Holdout = defaultHoldout(size, window)
-	}
-	held := HoldoutBytes(size, s.Data.Holdout)
-	switch {
-	case size-held < window:
-		l.mistake("data.path", fmt.Sprintf("%s is too short: %d bytes to train on, a sequence with its targets needs seq + 1 = %d", showPath(s.Data.Path), size-held, window), "a longer text, or a smaller model.seq", "")
-	case s.Data.Holdout > 0 && held < window:
-		l.mistake("data.holdout", fmt.Sprintf("%s of %d bytes is %d, less than the seq + 1 = %d of one sequence", formatFloat(s.Data.Holdout), size, held, window), "more, or 0", "")
-	}
-}
-
-// HoldoutBytes returns how many bytes at the end of a text of size bytes are
-// kept for evaluation.
-func HoldoutBytes(size int64, share float64) int64 { return int64(share * float64(size)) }
-
-func defaultHoldout(size, window int64) float64 {
-	const share = 0.05
-	held := HoldoutBytes(size, share)
-	if held < window || size-held < window {
-		return 0
-	}
-	return share
-}
-
-// dataSize returns the bytes of a data file, or what keeps it from being read.
-func dataSize(path string) (size int64, what, right string) {
-	if strings.ContainsAny(path, "*?") {
-		if _, err := os.Stat(path); err != nil {
-			return 0, "is a pattern; one file is read", "join the files first: cat … > corpus.txt"
-		}
-	}
-	info, err := os.Stat(path)
-	switch {
-	case os.IsNotExist(err):
-		return 0, "does not exist", "paths are relative to the job file's folder, after --set to the working directory"
-	case err != nil:
-		return 0, "cannot be read: " + reason(err), ""
-	case info.IsDir():
-		return 0, "is a folder; one file is read", "join its files first: cat … > corpus.txt"
-	case !info.Mode().IsRegular():
-		return 0, "is no regular file: ranks read it at many places at once", "save it in a file"
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, "cannot be read: " + reason(err), ""
-	}
-	f.Close()
-	return info.Size(), "", ""
 }
 
 func (l *loader) validatePlatform() {

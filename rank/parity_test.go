@@ -67,8 +67,7 @@ func parse(t testing.TB, text string, sets ...string) *jobs.Spec {
 }
 
 func openData(spec *jobs.Spec) (data.Source, error) {
-	return data.Open(data.Config{Kind: spec.Data.Kind, Path: spec.Data.Path, Seed: spec.Seed, Seq: spec.Model.Seq,
-		Vocab: spec.Model.Vocab, Holdout: spec.Data.Holdout})
+	return data.Open(spec.DataConfig())
 }
 
 // train runs every rank of a world and returns what they agreed on.

@@ -142,8 +142,7 @@ func (p *process) prepare() error {
 		p.device, err = openDevice(p.spec, p.world)
 		return err
 	}
-	if p.source, err = data.Open(data.Config{Kind: p.spec.Data.Kind, Path: p.spec.Data.Path, Seed: p.spec.Seed,
-		Seq: p.spec.Model.Seq, Vocab: p.spec.Model.Vocab, Holdout: p.spec.Data.Holdout}); err != nil {
+	if p.source, err = data.Open(p.spec.DataConfig()); err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
 	p.device, err = openDevice(p.spec, p.world)

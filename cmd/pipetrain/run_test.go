@@ -245,7 +245,7 @@ func TestWeightsReadByAnotherProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		src, err := data.Open(data.Config{Kind: "text", Path: spec.Data.Path, Seed: spec.Seed, Seq: spec.Model.Seq, Vocab: spec.Model.Vocab, Holdout: spec.Data.Holdout})
+		src, err := data.Open(spec.DataConfig())
 		if err != nil {
 			t.Fatal(err)
 		}
