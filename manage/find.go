@@ -51,15 +51,17 @@ func Find(ctx context.Context, arg string, tools slurm.Tools) (Run, error) {
 		return Run{}, err
 	}
 	r := Run{Dir: dir}
-	switch t, err := readTicket(dir); {
+	switch t, err := readTicket(ctx, dir, tools); {
 	case err == nil:
 		r.Job, r.Tasks = t.Job, t.Array != ""
 		return r, nil
+	case errors.Is(err, errNoAnswer):
+		return r, nil // what the folder itself tells
 	case !errors.Is(err, fs.ErrNotExist):
 		return r, exitcode.With(exitcode.Environment, err)
 	}
 	if n, isTask := strings.CutPrefix(filepath.Base(dir), "task-"); isTask {
-		if t, err := readTicket(filepath.Dir(dir)); err == nil && t.Array != "" {
+		if t, err := readTicket(ctx, filepath.Dir(dir), tools); err == nil && t.Array != "" {
 			r.Job = t.Job + "_" + n
 			return r, nil
 		}
@@ -78,7 +80,7 @@ func runOfJob(ctx context.Context, id string, tools slurm.Tools) (Run, error) {
 	r := Run{Job: id}
 	place := func(dir string, t ticket) Run {
 		r.Dir, r.Tasks = dir, t.Array != ""
-		if own, err := readTicket(filepath.Join(dir, "task-"+task)); isTask && (t.Array != "" || err == nil && own.Job == id) {
+		if own, err := readTicket(ctx, filepath.Join(dir, "task-"+task), tools); isTask && (t.Array != "" || err == nil && own.Job == id) {
 			r.Dir, r.Tasks = filepath.Join(dir, "task-"+task), false
 		}
 		return r
@@ -86,11 +88,11 @@ func runOfJob(ctx context.Context, id string, tools slurm.Tools) (Run, error) {
 	script, _, err := tools.Script(ctx, id)
 	if err == nil {
 		if dir := filepath.Dir(script); filepath.Base(script) == batchName {
-			if t, err := readTicket(dir); err == nil {
+			if t, err := readTicket(ctx, dir, tools); err == nil {
 				return place(dir, t), nil
 			}
 			if isTask { // the one task of an array that was submitted again
-				if t, err := readTicket(filepath.Join(dir, "task-"+task)); err == nil {
+				if t, err := readTicket(ctx, filepath.Join(dir, "task-"+task), tools); err == nil {
 					return place(dir, t), nil
 				}
 			}
@@ -102,7 +104,7 @@ func runOfJob(ctx context.Context, id string, tools slurm.Tools) (Run, error) {
 	}
 	found, _ := filepath.Glob(filepath.Join("runs", "*", ticketName))
 	for _, f := range found {
-		if t, err := readTicket(filepath.Dir(f)); err == nil && (t.Job == whole || t.Job == id) {
+		if t, err := readTicket(ctx, filepath.Dir(f), tools); err == nil && (t.Job == whole || t.Job == id) {
 			dir, err := filepath.Abs(filepath.Dir(f))
 			if err != nil {
 				return r, err

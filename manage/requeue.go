@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/slurm"
@@ -88,14 +87,13 @@ func (r Run) Requeue(ctx context.Context, tools slurm.Tools, w io.Writer) error 
 	if task != "" {
 		more = []string{"--array=" + task}
 	}
-	id, err := tools.Submit(ctx, script, more...)
+	c, err := claimFolder(r.Dir, false)
 	if err != nil {
-		return exitcode.With(exitcode.Environment, err)
+		return err
 	}
-	if task != "" {
-		id += "_" + task
-	}
-	if err := writeTicket(r.Dir, ticket{Job: id, Submitted: time.Now()}); err != nil {
+	defer c.release()
+	id, err := c.handOver(ctx, script, ticket{Task: task}, tools, more...)
+	if err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
 	fmt.Fprintf(w, "job %s is submitted again as %s\n", r.Job, id)

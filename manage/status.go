@@ -79,7 +79,7 @@ func (r Run) states(ctx context.Context, tools slurm.Tools) ([]State, error) {
 	for _, dir := range taskFolders(r.Dir) {
 		task := strings.TrimPrefix(filepath.Base(dir), "task-")
 		own := r.Job + "_" + task
-		if t, err := readTicket(dir); err == nil { // it was submitted again by itself
+		if t, err := readTicket(ctx, dir, tools); err == nil { // it was submitted again by itself
 			own = t.Job
 			if again, err := jobsOf(ctx, own, tools); err == nil {
 				known = append(known, again...)

@@ -1,11 +1,11 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,35 +33,41 @@ func (s Submission) Submit(ctx context.Context, tools slurm.Tools, w io.Writer) 
 	if err != nil {
 		return exitcode.With(exitcode.Usage, err)
 	}
-	if s.Out == "" {
-		s.Out = filepath.Join(spec.Run.Dir, spec.Name+"-"+time.Now().Format("20060102-150405"))
-	}
-	out, err := filepath.Abs(s.Out)
-	if err != nil {
-		return exitcode.With(exitcode.Environment, err)
-	}
 	choice, err := chooseLauncher(ctx, spec, tools)
 	if err != nil {
 		return exitcode.With(exitcode.Usage, err)
 	}
-	script, err := slurm.Script(spec, slurm.Launch{Binary: s.Binary, Job: filepath.Join(out, submittedName), Sets: perTask, Out: out, Choice: choice})
+	write := func(out string) (string, error) {
+		script, err := slurm.Script(spec, slurm.Launch{Binary: s.Binary, Job: filepath.Join(out, submittedName), Sets: perTask, Out: out, Choice: choice})
+		return script, exitcode.With(exitcode.Usage, err)
+	}
+	out, err := filepath.Abs(cmp.Or(s.Out, filepath.Join(spec.Run.Dir, spec.Name+"-"+time.Now().Format("20060102-150405"))))
 	if err != nil {
-		return exitcode.With(exitcode.Usage, err)
+		return exitcode.With(exitcode.Environment, err)
+	}
+	script, err := write(out)
+	if err != nil {
+		return err
 	}
 	if s.DryRun {
 		_, err := io.WriteString(w, script)
 		return err
 	}
-	if err := mayUse(ctx, out, tools); err != nil {
+	c, err := claimFolder(out, s.Out == "")
+	if err != nil {
 		return err
 	}
-	_, err = os.Stat(out)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	id, err := place(ctx, out, script, spec, tools)
-	if err != nil {
-		if isNew {
-			_ = os.RemoveAll(out) // holds nothing but what place wrote
+	defer c.release()
+	if err := mayUse(ctx, c.dir, tools); err != nil {
+		return err
+	}
+	if c.dir != out {
+		if script, err = write(c.dir); err != nil {
+			return err
 		}
+	}
+	id, err := c.submit(ctx, script, spec, tools)
+	if err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
 	how := "srun --mpi=" + choice.MPI
@@ -69,7 +75,7 @@ func (s Submission) Submit(ctx context.Context, tools slurm.Tools, w io.Writer) 
 		how = choice.Mpirun[0]
 	}
 	fmt.Fprintf(w, "submitted job %s: %s\n  ranks    %d, started by %s (%s)\n  follow   pipetrain logs -f %s\n  look     pipetrain status %s\n",
-		id, out, spec.World(), how, choice.Why, id, id)
+		id, c.dir, spec.World(), how, choice.Why, id, id)
 	return nil
 }
 
@@ -93,13 +99,38 @@ func (s Submission) load() (spec *jobs.Spec, perTask []string, err error) {
 	return spec, perTask, err
 }
 
-// mayUse refuses a folder that a job waits or runs in, or that has nothing left to do.
+// submit writes what a job needs into its run folder and hands the script to Slurm.
+func (c *claim) submit(ctx context.Context, script string, spec *jobs.Spec, tools slurm.Tools) (id string, err error) {
+	// Slurm makes no folders for its logs, and a job whose log cannot be written fails without a word.
+	if err := os.MkdirAll(filepath.Join(c.dir, slurm.LogsName), 0o755); err != nil {
+		return "", cannotUse(c.dir, err)
+	}
+	if err := record.WriteFile(filepath.Join(c.dir, submittedName), spec.Resolved()); err != nil {
+		return "", err
+	}
+	file := filepath.Join(c.dir, batchName)
+	if err := record.WriteFile(file, []byte(script)); err != nil {
+		return "", err
+	}
+	if err := forgetRestarts(c.dir); err != nil {
+		return "", err
+	}
+	return c.handOver(ctx, file, ticket{Array: spec.Slurm.Array}, tools)
+}
+
+// mayUse refuses a folder that a run has, that a job waits or runs in, or that has nothing left to do.
 func mayUse(ctx context.Context, out string, tools slurm.Tools) error {
 	if rec, err := exitcode.Read(out); err == nil && rec.Code == exitcode.Finished {
 		return exitcode.Errorf(exitcode.Usage, "the run in %s has finished: choose another folder with --out", out)
 	}
-	t, err := readTicket(out)
-	if err != nil {
+	if record.InUse(out) {
+		return exitcode.Errorf(exitcode.Usage, "a run goes on in %s: pipetrain cancel %[1]s ends it, or choose another folder with --out", out)
+	}
+	t, err := readTicket(ctx, out, tools)
+	if errors.Is(err, errNoAnswer) {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	if err != nil || t.Job == "" {
 		return nil // none, or none that can be read
 	}
 	known, err := tools.Jobs(ctx, t.Job)
@@ -115,26 +146,4 @@ func mayUse(ctx context.Context, out string, tools slurm.Tools) error {
 		}
 	}
 	return nil
-}
-
-// place writes what a job needs into its run folder and submits it.
-func place(ctx context.Context, out, script string, spec *jobs.Spec, tools slurm.Tools) (id string, err error) {
-	// Slurm makes no folders for its logs, and a job whose log cannot be written fails without a word.
-	if err := os.MkdirAll(filepath.Join(out, slurm.LogsName), 0o755); err != nil {
-		return "", fmt.Errorf("run folder %s cannot be made: %w: choose another with --out", out, err)
-	}
-	if err := record.WriteFile(filepath.Join(out, submittedName), spec.Resolved()); err != nil {
-		return "", err
-	}
-	file := filepath.Join(out, batchName)
-	if err := record.WriteFile(file, []byte(script)); err != nil {
-		return "", err
-	}
-	if err := forgetRestarts(out); err != nil {
-		return "", err
-	}
-	if id, err = tools.Submit(ctx, file); err != nil {
-		return "", err
-	}
-	return id, writeTicket(out, ticket{Job: id, Array: spec.Slurm.Array, Submitted: time.Now()})
 }

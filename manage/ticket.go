@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,8 +24,9 @@ const (
 
 // ticket remembers in the run folder which job of Slurm it belongs to.
 type ticket struct {
-	Job       string    `json:"job"`
+	Job       string    `json:"job"` // empty: sbatch was asked, and its answer is not known
 	Array     string    `json:"array,omitempty"`
+	Task      string    `json:"task,omitempty"` // the folder's own, where it was submitted again by itself
 	Submitted time.Time `json:"submitted"`
 }
 
@@ -36,15 +38,35 @@ func writeTicket(out string, t ticket) error {
 	return record.WriteFile(filepath.Join(out, ticketName), append(b, '\n'))
 }
 
-// readTicket returns the job of a run folder; fs.ErrNotExist where it was not submitted.
-func readTicket(out string) (ticket, error) {
+// errNoAnswer says that a folder may have a job, and Slurm could not be asked which.
+var errNoAnswer = errors.New("whether the folder has a job in Slurm is not known")
+
+// readTicket returns the job of a run folder; fs.ErrNotExist where it was not submitted. A job whose
+// number sbatch never told is looked for in Slurm; Job stays empty where there is none.
+func readTicket(ctx context.Context, out string, tools slurm.Tools) (ticket, error) {
 	var t ticket
 	b, err := os.ReadFile(filepath.Join(out, ticketName))
 	if err != nil {
 		return t, err
 	}
-	if err := json.Unmarshal(b, &t); err != nil || t.Job == "" {
+	if err := json.Unmarshal(b, &t); err != nil {
 		return t, fmt.Errorf("%s: it names no job (%v)", filepath.Join(out, ticketName), err)
+	}
+	if t.Job != "" {
+		return t, nil
+	}
+	script := filepath.Join(out, batchName)
+	if t.Task != "" {
+		script = filepath.Join(filepath.Dir(out), batchName)
+	}
+	switch id, err := tools.JobOf(ctx, script); {
+	case err == nil:
+		if t.Job = id; t.Task != "" {
+			t.Job += "_" + t.Task
+		}
+		_ = writeTicket(out, t) // it is asked again next time
+	case !errors.Is(err, slurm.ErrUnknownJob):
+		return t, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	return t, nil
 }

@@ -36,6 +36,7 @@ var mends = []struct {
 var (
 	badPartition  = regexp.MustCompile(`(?i)invalid partition`)
 	withPartition = regexp.MustCompile(`invalid partition specified: *(\S+)`)
+	lateAnswer    = regexp.MustCompile(`(?i)timed out|zero bytes|unexpected message`)
 	forgotten     = regexp.MustCompile(`(?i)invalid job id`)
 )
 
@@ -60,10 +61,14 @@ func (t Tools) explain(ctx context.Context, name string, said string, err error)
 	}
 	for _, m := range mends {
 		if m.words.MatchString(said) {
-			return fmt.Errorf(m.format, name, why)
+			why := fmt.Errorf(m.format, name, why)
+			if lateAnswer.MatchString(said) {
+				return &UncertainError{why}
+			}
+			return why
 		}
 	}
-	return fmt.Errorf("%s refused%s", name, why)
+	return &UncertainError{fmt.Errorf("%s refused%s", name, why)}
 }
 
 // because makes ": reason" of a program's words: its last line that says something.

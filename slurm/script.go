@@ -29,6 +29,10 @@ const LogsName = "logs"
 // brought nothing: "<newest checkpoint's step>:<starts in a row>".
 const RestartsName = "slurm.restarts"
 
+// LockName is the file in the run folder whose lock a batch script has for as long as it runs, and
+// a process that submits one while it does.
+const LockName = "slurm.lock"
+
 // Script returns the batch script of a job, or which value cannot be put into one.
 // It can be started any number of times: a start goes on from the newest
 // checkpoint, and the script puts itself back into the queue where that makes sense.

@@ -28,7 +28,8 @@ type Tools struct {
 // ErrUnknownJob says that Slurm does not, or no longer, know a job.
 var ErrUnknownJob = errors.New("there is no such job in Slurm: it never was, or ended a while ago")
 
-// Submit hands a script to sbatch and returns the job's id.
+// Submit hands a script to sbatch and returns the job's id. The error is an UncertainError where
+// Slurm may have accepted the job.
 func (t Tools) Submit(ctx context.Context, script string, options ...string) (string, error) {
 	out, err := t.run(ctx, "sbatch", append(append([]string{"--parsable"}, options...), script)...)
 	if err != nil {
@@ -36,9 +37,30 @@ func (t Tools) Submit(ctx context.Context, script string, options ...string) (st
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(lastLine(out)), ";") // a cluster's name may follow
 	if !jobID.MatchString(id) {
-		return "", fmt.Errorf("sbatch answered %q, which is no job id", shorten(strings.TrimSpace(out)))
+		return "", &UncertainError{fmt.Errorf("sbatch answered %q, which is no job id", shorten(strings.TrimSpace(out)))}
 	}
 	return id, nil
+}
+
+// UncertainError says that a program of Slurm was started and failed, and what was asked of it may
+// have been done all the same.
+type UncertainError struct{ error }
+
+func (e *UncertainError) Unwrap() error { return e.error }
+
+// JobOf returns the newest job that Slurm knows of a batch script, the whole array's number for an
+// array. The error is ErrUnknownJob where there is none.
+func (t Tools) JobOf(ctx context.Context, script string) (string, error) {
+	out, err := t.run(ctx, "squeue", "--me", "-h", "-t", "all", "-S", "-i", "-o", "%F|%o")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(out) {
+		if id, command, _ := strings.Cut(strings.TrimSpace(line), "|"); command == script {
+			return id, nil
+		}
+	}
+	return "", ErrUnknownJob
 }
 
 var jobID = regexp.MustCompile(`^\d+(_\d+)?$`)
@@ -255,9 +277,9 @@ func (t Tools) ask(ctx context.Context, name string, args ...string) (out, said 
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return "", "", fmt.Errorf("%s was interrupted: %w", name, context.Cause(ctx))
+		return "", "", &UncertainError{fmt.Errorf("%s was interrupted: %w", name, context.Cause(ctx))}
 	case within.Err() != nil:
-		return "", "", fmt.Errorf("%s did not answer within %v%s: the controller does not respond; scontrol ping asks it", name, patience, because(stderr.String()))
+		return "", "", &UncertainError{fmt.Errorf("%s did not answer within %v%s: the controller does not respond; scontrol ping asks it", name, patience, because(stderr.String()))}
 	case err != nil:
 		return "", "", t.explain(ctx, name, stderr.String(), err)
 	}
