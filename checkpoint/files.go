@@ -91,7 +91,7 @@ func writeTensors(ctx context.Context, path string, tensors []Tensor) (FileSum, 
 
 // fileSum reads a file and returns its size and checksum.
 func fileSum(ctx context.Context, path string) (FileSum, error) {
-	f, err := os.Open(path)
+	f, _, err := openRegular(path)
 	if err != nil {
 		return FileSum{}, err
 	}
@@ -227,18 +227,30 @@ func hint(err error) string {
 	return ""
 }
 
+// openRegular opens a file that must be one: opening a FIFO would wait for somebody to write to it.
+func openRegular(path string) (*os.File, int64, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
+}
+
 // readSmall reads a file that must not be large; a folder or device in its place is an error.
 func readSmall(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, _, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
 	var b bytes.Buffer
 	if n, err := io.Copy(&b, io.LimitReader(f, limit+1)); err != nil {
 		return nil, err

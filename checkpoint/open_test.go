@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -108,6 +109,13 @@ func TestDamage(t *testing.T) {
 				return err
 			}
 			return os.Mkdir(path, 0o755)
+		})},
+		{"manifest is a FIFO", "not a regular file", true, do(func(dir string) error {
+			path := filepath.Join(dir, ManifestName)
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+			return syscall.Mkfifo(path, 0o600)
 		})},
 	} {
 		t.Run(c.name, func(t *testing.T) {

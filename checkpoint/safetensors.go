@@ -5,11 +5,9 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/bits"
-	"os"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -194,23 +192,17 @@ type File struct {
 
 // OpenSafetensors opens and checks the header of the file at path.
 func OpenSafetensors(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, size, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = errors.New("not a regular file")
+	s, err := ReadSafetensors(f, size)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err == nil {
-		var s *File
-		if s, err = ReadSafetensors(f, st.Size()); err == nil {
-			s.close = f.Close
-			return s, nil
-		}
-	}
-	f.Close()
-	return nil, fmt.Errorf("%s: %w", path, err)
+	s.close = f.Close
+	return s, nil
 }
 
 // ReadSafetensors checks the header of a safetensors file of size bytes: every

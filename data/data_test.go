@@ -1,6 +1,10 @@
 package data
 
 import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -381,5 +385,41 @@ func TestConcurrentReadsAgree(t *testing.T) {
 		if !<-done {
 			t.Error("a read at the same time as others gave something else")
 		}
+	}
+}
+
+// The digest covers every byte, where the fingerprint takes samples.
+func TestDigest(t *testing.T) {
+	path, b := corpus(t, 500_000)
+	digest := func() (string, string) {
+		s := open(t, text256(path, 16, 0))
+		sum, err := s.(Digester).Digest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum, s.Fingerprint()
+	}
+	sum, print := digest()
+	if want := fmt.Sprintf("sha256=%x", sha256.Sum256(b)); sum != want {
+		t.Errorf("digest %s, want %s", sum, want)
+	}
+	b[100_000] ^= 1
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if now, same := digest(); now == sum || same != print {
+		t.Errorf("a byte between the samples changed: digest %s, fingerprint %s", now, same)
+	}
+	s := open(t, text256(path, 16, 0))
+	if err := os.Truncate(path, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.(Digester).Digest(t.Context()); err == nil || !strings.Contains(err.Error(), "has shrunk") {
+		t.Errorf("of a text that shrank: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.(Digester).Digest(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -139,7 +139,11 @@ func (c *Child) Failed(err error) {
 		c.Stopped(step)
 		return
 	}
-	c.once(message{verb: verbFailed, n: int64(exitcode.Of(err)), time: time.Now(), text: err.Error()})
+	m := message{verb: verbFailed, n: int64(exitcode.Of(err)), time: time.Now(), text: err.Error()}
+	if by := exitcode.Culprit(err, -1); by >= 0 {
+		m.verb, m.by = verbTold, by
+	}
+	c.once(m)
 }
 
 // Context ends with the world: when the launcher says that another rank failed,

@@ -161,7 +161,7 @@ func (w *world) handle(e event) {
 		p.done = true
 	case verbStopped:
 		p.stopped, p.step = true, max(p.step, e.msg.n)
-	case verbFailed:
+	case verbFailed, verbTold:
 		p.report = e.msg
 		// Its end follows; the others need not wait for it.
 		w.lose()

@@ -151,6 +151,9 @@ func playRank() int {
 			err := exitcode.Errorf(exitcode.Code(n), "told to fail with %d", n)
 			child.Failed(err)
 			return n
+		case "told": // that rank n could not save
+			child.Failed(exitcode.With(exitcode.Environment, &exitcode.Blamed{Rank: n, Err: errors.New("not saved")}))
+			return int(exitcode.Environment)
 		case "print":
 			fmt.Println(arg)
 		case "complain-aloud":

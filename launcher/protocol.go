@@ -35,6 +35,7 @@ const (
 //	done                            its part is over; exit code 0 follows
 //	stopped 12                      saved after step 12 on request; exit code 7 follows
 //	failed 6 1700000000000 "text"   it failed: exit code, Unix time in ns, why
+//	told 2 3 1700000000000 "text"   it ends because rank 2 failed: exit code, time, why
 //
 // From the launcher:
 //
@@ -44,6 +45,7 @@ const (
 type message struct {
 	verb string
 	n    int64 // step, exit code or rank
+	by   int   // of verbTold: the rank that failed
 	time time.Time
 	text string
 }
@@ -56,6 +58,7 @@ const (
 	verbDone    = "done"
 	verbStopped = "stopped"
 	verbFailed  = "failed"
+	verbTold    = "told"
 	verbLost    = "lost"
 )
 
@@ -72,6 +75,8 @@ func (m message) String() string {
 		return fmt.Sprintf("%s %d\n", m.verb, m.n)
 	case verbFailed:
 		return fmt.Sprintf("%s %d %d %s\n", m.verb, m.n, m.time.UnixNano(), strconv.Quote(text))
+	case verbTold:
+		return fmt.Sprintf("%s %d %d %d %s\n", m.verb, m.by, m.n, m.time.UnixNano(), strconv.Quote(text))
 	case verbLost:
 		return fmt.Sprintf("%s %d %s\n", m.verb, m.n, strconv.Quote(text))
 	}
@@ -93,12 +98,19 @@ func parseMessage(line string) (message, error) {
 		if m.n, err = strconv.ParseInt(rest, 10, 64); err != nil || m.n < 0 {
 			return bad()
 		}
-	case verbFailed, verbLost:
+	case verbFailed, verbTold, verbLost:
+		if verb == verbTold {
+			var by string
+			by, rest, _ = strings.Cut(rest, " ")
+			if m.by, err = strconv.Atoi(by); err != nil || m.by < 0 {
+				return bad()
+			}
+		}
 		number, rest, _ := strings.Cut(rest, " ")
 		if m.n, err = strconv.ParseInt(number, 10, 32); err != nil || m.n < 0 {
 			return bad()
 		}
-		if verb == verbFailed {
+		if verb != verbLost {
 			var ns string
 			ns, rest, _ = strings.Cut(rest, " ")
 			t, err := strconv.ParseInt(ns, 10, 64)

@@ -61,6 +61,9 @@ func TestEnds(t *testing.T) {
 		{"stopped before joining", 2, "*: ready; hang | 0: signal 19", exitcode.RankLost, 0, "stopped by a signal", shortStart},
 		{"nobody joins", 2, "*: ready; deaf; hang", exitcode.RankLost, 0, "did not join the others within", shortStart},
 
+		{"told of a failure", 3, "*: joined; wait | 0: joined; told 2 | 2: joined; sleep 300; fail 3", exitcode.Environment, 2, "rank 2 (pid", nil},
+		{"told of one that does not speak", 3, "*: joined; wait | 0: joined; told 2 | 2: joined; hang", exitcode.Environment, 2, "rank 2 (pid", nil},
+
 		{"binary missing", 2, "", exitcode.Environment, -1, "rank 0 could not be started", func(c *Config) { c.Binary = "/does/not/exist" }},
 		{"not executable", 2, "", exitcode.Environment, -1, "permission denied", func(c *Config) { c.Binary = "/etc/passwd" }},
 		{"a folder", 2, "", exitcode.Environment, -1, "rank 0 could not be started", func(c *Config) { c.Binary = "/tmp" }},
@@ -309,17 +312,18 @@ func TestMessages(t *testing.T) {
 	for _, m := range []message{
 		{verb: verbHello}, {verb: verbReady}, {verb: verbJoined}, {verb: verbDone}, {verb: verbStep, n: 12}, {verb: verbStopped, n: 3},
 		{verb: verbFailed, n: 6, time: time.Unix(0, 123), text: "line\nwith \"quotes\" and \xff"}, {verb: verbLost, n: 2, text: ""},
+		{verb: verbTold, by: 5, n: 3, time: time.Unix(0, 9), text: "x"},
 	} {
 		line := m.String()
 		if strings.Count(line, "\n") != 1 || !strings.HasSuffix(line, "\n") {
 			t.Errorf("%q is not one line", line)
 		}
 		got, err := parseMessage(strings.TrimSuffix(line, "\n"))
-		if err != nil || !(got.verb == m.verb && got.n == m.n && got.text == m.text && got.time.Equal(m.time)) {
+		if err != nil || !(got.verb == m.verb && got.n == m.n && got.by == m.by && got.text == m.text && got.time.Equal(m.time)) {
 			t.Errorf("%+v came back as %+v, %v", m, got, err)
 		}
 	}
-	for _, bad := range []string{"", "x", "step", "step -1", "step 1 2", "joined now", "failed", "failed 3", "failed 3 4", "failed 3 4 text", "lost 1 x"} {
+	for _, bad := range []string{"", "x", "step", "step -1", "step 1 2", "joined now", "failed", "failed 3", "failed 3 4", "failed 3 4 text", "told 1 2", "told -1 3 4 \"x\"", "lost 1 x"} {
 		if m, err := parseMessage(bad); err == nil {
 			t.Errorf("%q was read as %+v", bad, m)
 		}

@@ -111,6 +111,9 @@ func (w *world) failure(p *process) *Failure {
 		f.code, f.Time = exitcode.Code(p.report.n), p.report.time
 		f.what = "failed: " + p.report.text
 		f.victim = f.code == exitcode.RankLost
+		if by := p.report.by; p.report.verb == verbTold && by < len(w.ranks) {
+			f.victim, f.Rank, f.PID = true, by, w.ranks[by].pid
+		}
 		if f.code == exitcode.Finished {
 			f.code = exitcode.Unexpected
 		}

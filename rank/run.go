@@ -121,8 +121,16 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		}
 		c.Log.Info().Int("step", rep.Start).Msg("resumed")
 		rep.Final = rep.Start
-	} else if err := tr.save(ctx, c, 0, rep); err != nil {
-		return nil, err
+	}
+	if c.Rehearsal == nil {
+		reading, enough := context.WithCancel(ctx)
+		defer enough()
+		tr.takeDigest(reading)
+	}
+	if !c.Resume {
+		if err := tr.save(ctx, c, 0, rep); err != nil {
+			return nil, err
+		}
 	}
 	rep.Steps = rep.Start
 	if c.OnStart != nil {
@@ -176,6 +184,9 @@ func (r *runner) step(ctx context.Context, step int) error {
 	r.tr.m.dog.step.Store(int64(step))
 	res, err := r.tr.Step(ctx, step, stop)
 	r.tr.m.dog.advance(betweenSteps)
+	if err == nil {
+		err = r.tr.digest.check()
+	}
 	if err != nil {
 		return err
 	}
@@ -207,6 +218,7 @@ func (r *runner) step(ctx context.Context, step int) error {
 			return err
 		}
 	}
+	r.tr.hurry = rep.Stopped
 	every := c.Spec.Checkpoint.Every
 	if every > 0 && step%every == 0 || rep.Stopped {
 		return r.tr.save(ctx, c, step, rep)

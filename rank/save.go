@@ -94,23 +94,40 @@ func (tr *Trainer) Save(ctx context.Context, dir string, step int, program strin
 	if tr.place.Replica == 0 {
 		c.Shard = tr.place.Stage
 	}
-	extra := map[string]any{dataKey: tr.data.source.Fingerprint()}
+	sum, prune, err := tr.digest.forSave(ctx, tr.hurry)
+	if err != nil {
+		return err
+	}
+	if !prune {
+		c.Keep = 0
+	}
+	extra := map[string]any{dataKey: tr.data.source.Fingerprint(), settingsKey: tr.spec.Lasting()}
+	if sum != "" {
+		extra[digestKey] = sum
+	}
 	if tr.u.opt.updates != step {
 		extra[updatesKey] = tr.u.opt.updates
 	}
 	err = checkpoint.Save(ctx, c, weights, state, checkpoint.Meta{
 		Job: tr.spec.Name, Seed: tr.spec.Seed, Config: append(config, '\n'), Program: program,
-		DataPosition: int64(step) * int64(tr.spec.Train.Batch),
-		Extra:        extra,
+		DataPosition: tr.position(step), Extra: extra,
 	})
 	if errors.Is(err, checkpoint.ErrPrune) { // saved all the same
 		warn(err.Error())
 		return nil
 	}
 	if failed := (*checkpoint.SaveError)(nil); errors.As(err, &failed) {
-		return exitcode.With(exitcode.Environment, err)
+		return exitcode.With(exitcode.Environment, tr.blame(failed))
 	}
 	return err
+}
+
+// blame says whose failure a save's was, where it was not this rank's.
+func (tr *Trainer) blame(err *checkpoint.SaveError) error {
+	if slices.ContainsFunc(err.Failed, func(f checkpoint.RankFailure) bool { return f.Rank == tr.world.Rank() }) {
+		return err
+	}
+	return &exitcode.Blamed{Rank: err.Failed[0].Rank, Err: err}
 }
 
 // hostCopy returns the bytes of a part: in place where the host can address them.
@@ -195,42 +212,12 @@ func (tr *Trainer) choose(dir string, step int, warn func(string)) (*checkpoint.
 	if err != nil {
 		return nil, err
 	}
-	if err := tr.sameRun(c.Manifest); err != nil {
+	if err := tr.sameRun(c); err != nil {
 		c.Close()
 		return nil, err
 	}
+	tr.expect(c.Manifest)
 	return c, nil
-}
-
-// dataKey is where a manifest holds the fingerprint of the data.
-const dataKey = "data"
-
-// updatesKey is where a manifest holds the optimizer's updates, where they are not
-// as many as the steps.
-const updatesKey = "updates"
-
-func updatesOf(m checkpoint.Manifest) int {
-	n := m.Step
-	if raw, ok := m.Extra[updatesKey]; ok {
-		_ = json.Unmarshal(raw, &n)
-	}
-	return n
-}
-
-// sameRun refuses a checkpoint after which the run would not go on as it began:
-// the seed and the data decide every batch.
-func (tr *Trainer) sameRun(m checkpoint.Manifest) error {
-	if m.Seed != tr.spec.Seed {
-		return fmt.Errorf("the checkpoint of step %d was made with seed = %d, the job has %d: a resumed run would see other data; set the seed back or start a new run", m.Step, m.Seed, tr.spec.Seed)
-	}
-	var was string
-	if raw, ok := m.Extra[dataKey]; !ok || json.Unmarshal(raw, &was) != nil {
-		return nil // saved before fingerprints were
-	}
-	if is := tr.data.source.Fingerprint(); was != is {
-		return fmt.Errorf("the data are not those of the checkpoint of step %d (%s, now %s): bring them back or start a new run", m.Step, was, is)
-	}
-	return nil
 }
 
 func (tr *Trainer) restore(c *checkpoint.Checkpoint) error {

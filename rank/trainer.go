@@ -30,6 +30,8 @@ type Trainer struct {
 	events  []opEvent
 	data    *stepData
 	held    func() error // see Config.Held
+	digest  *digest      // of the data; nil on other ranks than 0
+	hurry   bool         // a save must not wait for it: the run was asked to stop
 }
 
 // opEvent is a performed op, in nanoseconds of this rank's clock.

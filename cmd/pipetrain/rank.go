@@ -288,8 +288,8 @@ func (p *process) endForeign(err error) error {
 	}
 	first := true
 	if p.folder != nil {
-		r.Rank, r.Reason = p.world.Rank, err.Error()
-		if fromPeers(err) {
+		r.Rank, r.Reason = exitcode.Culprit(err, p.world.Rank), err.Error()
+		if r.Rank != p.world.Rank || fromPeers(err) {
 			// The failure may be another rank's, whose guard or own word comes first.
 			time.Sleep(time.Second)
 		}
