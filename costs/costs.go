@@ -44,7 +44,7 @@ type Work struct {
 // each is held by `holders` ranks of a replica.
 func WorkOf(spec *jobs.Spec, m *model.Model, cut []model.Range, optim model.Optimizer, chunks, holders int) Work {
 	return Work{
-		Model: m, Cut: cut, Shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq}, States: len(optim.States()),
+		Model: m, Cut: cut, Shape: m.Shape(spec.MicrobatchSize()), States: len(optim.States()),
 		Copies: spec.Parallel.Replicas * holders, Chunks: chunks,
 	}
 }

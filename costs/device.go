@@ -84,9 +84,8 @@ func (d Device) of(w Work) *deviceCosts {
 		c.f = append(c.f, c.pass(r, model.PassForward, 1))
 		c.i = append(c.i, c.pass(r, model.PassInput, 1))
 		c.w = append(c.w, c.pass(r, model.PassWeight, 1))
-		rows, size := float64(w.Shape.Rows()), c.elem()
-		c.out = append(c.out, size*rows*float64(w.Model.Layers[r.End-1].OutWidth()))
-		c.in = append(c.in, size*rows*float64(w.Model.Layers[r.First].InWidth()))
+		c.out = append(c.out, float64(w.Model.Layers[r.End-1].Out().Bytes(w.Shape)))
+		c.in = append(c.in, float64(w.Model.Layers[r.First].In().Bytes(w.Shape)))
 		bytes := 4 * float64(model.NewLayout(w.Model.ParamsOf(r)).Len)
 		c.params = append(c.params, bytes)
 		// The weights and each state are read and written, the gradients read and cleared.
@@ -107,7 +106,7 @@ func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
 	total := 0.0
 	for _, l := range c.Model.Layers[r.First:r.End] {
 		bytes := 0.0
-		rows := float64(n * c.Shape.Rows())
+		shape := c.Shape.Times(n)
 		for _, s := range l.Slots() {
 			used := s.Life != model.FromInput
 			switch p {
@@ -117,7 +116,7 @@ func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
 				used = s.Life != model.UntilInput
 			}
 			if used {
-				bytes += rows * float64(s.Width) * float64(s.Type.Size())
+				bytes += float64(s.Bytes(shape))
 			}
 		}
 		elems := 0.0
@@ -127,14 +126,12 @@ func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
 		weights := c.elem() * elems
 		switch p {
 		case model.PassForward:
-			bytes += weights + c.elem()*rows*float64(l.OutWidth())
+			bytes += weights + float64(l.Out().Bytes(shape))
 		case model.PassInput:
-			bytes += weights + c.elem()*rows*float64(l.InWidth())
+			bytes += weights + float64(l.In().Bytes(shape))
 		case model.PassWeight:
 			bytes += 2 * 4 * elems // the gradients, f32, are added to
 		}
-		shape := c.Shape
-		shape.Batch *= n
 		total += max(float64(l.FLOPs(p, shape))/c.d.FLOPS, bytes/c.d.Bandwidth)
 	}
 	return total

@@ -1,7 +1,7 @@
-// Package data gives what is trained on: sources of token sequences,
+// Package data gives what is trained on: sources of samples,
 // and their cut into batches, replicas and micro-batches.
 //
-// A source is a pure function: the n-th sequence of a run follows from the seed
+// A source is a pure function: the n-th sample of a run follows from the seed
 // and n alone. So any cut of the ranks, any schedule and a resumed run see the
 // same global batch at the same step, nothing is handed from rank to rank, and
 // nothing about the data needs saving but the step.
@@ -9,31 +9,84 @@ package data
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"unsafe"
 )
 
-// Source gives token sequences. Methods may be called from several goroutines.
+// Field is one thing that every sample has: Len elements of a type.
+type Field struct {
+	Name string
+	Type string // "i32" or "u8"
+	Len  int
+}
+
+// Bytes returns what the field takes in n samples.
+func (f Field) Bytes(n int) int {
+	if f.Type == "u8" {
+		return n * f.Len
+	}
+	return 4 * n * f.Len
+}
+
+// Fields of token sequences, Seq elements of type i32 each: the ids, and as targets
+// the token that follows each.
+const (
+	IDs     = "ids"
+	Targets = "targets"
+)
+
+func tokenFields(seq int) []Field { return []Field{{IDs, "i32", seq}, {Targets, "i32", seq}} }
+
+// Sample is where a source writes: memory for each field that is wanted, by name, in
+// this machine's byte order. A rank wants the fields that its stages' layers name.
+type Sample map[string][]byte
+
+// I32 returns the elements of a field of type i32, nil where it is not wanted. It panics
+// unless there are so many: their number is the caller's program, not the data.
+func (s Sample) I32(name string, elems int) []int32 {
+	b, wanted := s[name]
+	if !wanted {
+		return nil
+	}
+	if len(b) != 4*elems {
+		panic(fmt.Sprintf("data: %d bytes for %d elements of %s", len(b), elems, name))
+	}
+	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(b))), elems)
+}
+
+// Source gives samples. Methods may be called from several goroutines.
 type Source interface {
+	// Fields returns what a sample has.
+	Fields() []Field
+	// Terms returns how many losses the n-th training sample has: as many as targets count.
+	Terms(n int64) int
 	// Vocab returns a number above every token id.
 	Vocab() int
-	// Seq returns the tokens of a sequence.
-	Seq() int
-	// Epoch returns the training sequences after which the data repeats, in
+	// Epoch returns the training samples after which the data repeats, in
 	// another order; 0: never.
 	Epoch() int64
-	// Sequence writes the n-th training sequence of the run (from 0): Seq token
-	// ids, and as targets the token that follows each. Either may be nil when
-	// not wanted, as on ranks without the first or the last stage.
-	Sequence(n int64, ids, targets []int32) error
-	// Holdout returns the number of sequences kept for evaluation, which
+	// Sample writes the n-th training sample of the run (from 0).
+	Sample(n int64, into Sample) error
+	// Holdout returns the number of samples kept for evaluation, which
 	// training never sees; it may be 0.
 	Holdout() int64
-	// HoldoutSequence writes the n-th of those, in the order of the data.
-	HoldoutSequence(n int64, ids, targets []int32) error
+	// HoldoutSample writes the n-th of those, in the order of the data.
+	HoldoutSample(n int64, into Sample) error
 	// Fingerprint names the data and how it is read: equal on every rank of a
 	// run, and when it resumes.
 	Fingerprint() string
 	Close() error
+}
+
+// FieldOf returns the named field of a source.
+func FieldOf(s Source, name string) (Field, bool) {
+	fields := s.Fields()
+	i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+	if i < 0 {
+		return Field{}, false
+	}
+	return fields[i], true
 }
 
 // Config says what to open.
@@ -76,12 +129,4 @@ func Open(c Config) (Source, error) {
 		return openSynthetic(c)
 	}
 	return nil, fmt.Errorf("data: no kind is called %q; known: %s", c.Kind, strings.Join(Kinds(), ", "))
-}
-
-// checkSlices panics unless the slices have the length they must have: their
-// size is the caller's program, not the data.
-func checkSlices(want int, ids, targets []int32) {
-	if ids != nil && len(ids) != want || targets != nil && len(targets) != want {
-		panic(fmt.Sprintf("data: %d ids and %d targets for %d tokens", len(ids), len(targets), want))
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 )
 
 // corpus writes a file of n bytes in which every 4 neighbours are unlike any others.
@@ -39,6 +40,25 @@ func open(t testing.TB, c Config) Source {
 	return s
 }
 
+// wanted is a Sample of ids and targets, either of which may be nil.
+func wanted(ids, targets []int32) Sample {
+	into := Sample{}
+	for name, v := range map[string][]int32{IDs: ids, Targets: targets} {
+		if v != nil {
+			into[name] = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+		}
+	}
+	return into
+}
+
+func sequence(s Source, n int64, ids, targets []int32) error {
+	return s.Sample(n, wanted(ids, targets))
+}
+
+func holdout(s Source, n int64, ids, targets []int32) error {
+	return s.HoldoutSample(n, wanted(ids, targets))
+}
+
 func text256(path string, seq int, holdout float64) Config {
 	return Config{Kind: "text", Path: path, Seed: 7, Seq: seq, Vocab: 256, Holdout: holdout}
 }
@@ -58,7 +78,7 @@ func TestTextEpochCoversTrainingPart(t *testing.T) {
 			seen := map[int]bool{}
 			for n := range s.Epoch() {
 				ids, targets := make([]int32, seq), make([]int32, seq)
-				if err := s.Sequence(epoch*s.Epoch()+n, ids, targets); err != nil {
+				if err := sequence(s, epoch*s.Epoch()+n, ids, targets); err != nil {
 					t.Fatal(err)
 				}
 				at := find(train, ids, targets)
@@ -100,7 +120,7 @@ func TestTextEpochsDifferInOrder(t *testing.T) {
 			all *[]int32
 		}{{s, n, &first}, {s, n + s.Epoch(), &second}, {other, n, &seeded}} {
 			ids := make([]int32, 10)
-			if err := x.s.Sequence(x.n, ids, nil); err != nil {
+			if err := sequence(x.s, x.n, ids, nil); err != nil {
 				t.Fatal(err)
 			}
 			*x.all = append(*x.all, ids...)
@@ -133,16 +153,16 @@ func global(t *testing.T, s Source, c Cut, step int) (ids, targets []int32) {
 	if err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
-	n := c.Size() * s.Seq()
+	n := c.Size() * s.Fields()[0].Len
 	for r := range c.Replicas {
 		for k := range c.Microbatches {
 			x, y := make([]int32, n), make([]int32, n)
-			if err := Read(s, c, step, r, k, x, y); err != nil {
+			if err := Read(s, c, step, r, k, wanted(x, y)); err != nil {
 				t.Fatal(err)
 			}
 			// One of the two alone is the same.
 			only := make([]int32, n)
-			if err := Read(s, c, step, r, k, nil, only); err != nil || !slices.Equal(only, y) {
+			if err := Read(s, c, step, r, k, wanted(nil, only)); err != nil || !slices.Equal(only, y) {
 				t.Fatalf("targets alone differ (%v)", err)
 			}
 			ids, targets = append(ids, x...), append(targets, y...)
@@ -182,7 +202,7 @@ func TestHoldoutIsTheEnd(t *testing.T) {
 	}
 	ids, targets := make([]int32, 16), make([]int32, 16)
 	for n := range s.Holdout() {
-		if err := s.HoldoutSequence(n, ids, targets); err != nil {
+		if err := holdout(s, n, ids, targets); err != nil {
 			t.Fatal(err)
 		}
 		if at := find(b, ids, targets); at != 900+16*int(n) {
@@ -190,7 +210,7 @@ func TestHoldoutIsTheEnd(t *testing.T) {
 		}
 	}
 	for _, n := range []int64{-1, 6, math.MaxInt64} {
-		if s.HoldoutSequence(n, ids, targets) == nil {
+		if holdout(s, n, ids, targets) == nil {
 			t.Errorf("held-out sequence %d exists", n)
 		}
 	}
@@ -224,14 +244,14 @@ func TestTextParts(t *testing.T) {
 			}
 		}
 		for n := range s.Epoch() {
-			if err := s.Sequence(n, ids, targets); err != nil {
+			if err := sequence(s, n, ids, targets); err != nil {
 				t.Fatal(err)
 			}
 			window := permute(uint64(n), uint64(s.Epoch()), hash(7, streamOrder, 0))
 			within(int(window), 0, size-held)
 		}
 		for n := range s.Holdout() {
-			if err := s.HoldoutSequence(n, ids, targets); err != nil {
+			if err := holdout(s, n, ids, targets); err != nil {
 				t.Fatal(err)
 			}
 			within(int(n), size-held, size)
@@ -292,11 +312,11 @@ func TestTextHuge(t *testing.T) {
 	}
 	ids := make([]int32, 1024)
 	for _, n := range []int64{0, s.Epoch() - 1, s.Epoch(), math.MaxInt64} {
-		if err := s.Sequence(n, ids, nil); err != nil {
+		if err := sequence(s, n, ids, nil); err != nil {
 			t.Errorf("sequence %d: %v", n, err)
 		}
 	}
-	if err := s.HoldoutSequence(s.Holdout()-1, ids, nil); err != nil {
+	if err := holdout(s, s.Holdout()-1, ids, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -311,7 +331,7 @@ func TestTextShrinks(t *testing.T) {
 	failed := false
 	ids := make([]int32, 99)
 	for n := range s.Epoch() {
-		if err := s.Sequence(n, ids, nil); err != nil {
+		if err := sequence(s, n, ids, nil); err != nil {
 			failed = true
 			if !strings.Contains(err.Error(), "has shrunk since the run started: it had 5000 bytes and has 1000 now") {
 				t.Fatal(err)
@@ -349,7 +369,7 @@ func TestReadRefusesWhatIsOutside(t *testing.T) {
 	c := Cut{8, 2, 2}
 	ids := make([]int32, 8)
 	for _, at := range [][3]int{{0, 0, 0}, {1, -1, 0}, {1, 2, 0}, {1, 0, -1}, {1, 0, 2}} {
-		if err := Read(s, c, at[0], at[1], at[2], ids, nil); err == nil {
+		if err := Read(s, c, at[0], at[1], at[2], wanted(ids, nil)); err == nil {
 			t.Errorf("step, replica, micro-batch %v passes", at)
 		}
 	}
@@ -358,14 +378,14 @@ func TestReadRefusesWhatIsOutside(t *testing.T) {
 			t.Error("a slice of the wrong length passes")
 		}
 	}()
-	_ = Read(s, c, 1, 0, 0, ids[:7], nil)
+	_ = Read(s, c, 1, 0, 0, wanted(ids[:7], nil))
 }
 
 func TestConcurrentReadsAgree(t *testing.T) {
 	path, _ := corpus(t, 20_000)
 	s := open(t, text256(path, 64, 0))
 	want := make([]int32, 64)
-	if err := s.Sequence(5, want, nil); err != nil {
+	if err := sequence(s, 5, want, nil); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan bool)
@@ -374,7 +394,7 @@ func TestConcurrentReadsAgree(t *testing.T) {
 			ok := true
 			ids := make([]int32, 64)
 			for n := range int64(200) {
-				if s.Sequence(n+int64(g), ids, nil) != nil || s.Sequence(5, ids, nil) != nil || !slices.Equal(ids, want) {
+				if sequence(s, n+int64(g), ids, nil) != nil || sequence(s, 5, ids, nil) != nil || !slices.Equal(ids, want) {
 					ok = false
 				}
 			}

@@ -104,14 +104,14 @@ func all(t testing.TB, s Source) []int32 {
 	t.Helper()
 	var windows [][]int32
 	for n := range s.Epoch() {
-		ids, targets := make([]int32, s.Seq()), make([]int32, s.Seq())
-		if err := s.Sequence(n, ids, targets); err != nil {
+		ids, targets := make([]int32, s.Fields()[0].Len), make([]int32, s.Fields()[0].Len)
+		if err := sequence(s, n, ids, targets); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(ids[1:], targets[:s.Seq()-1]) {
+		if !slices.Equal(ids[1:], targets[:s.Fields()[0].Len-1]) {
 			t.Fatalf("targets %v of %v", targets, ids)
 		}
-		windows = append(windows, append(ids, targets[s.Seq()-1]))
+		windows = append(windows, append(ids, targets[s.Fields()[0].Len-1]))
 	}
 	slices.SortFunc(windows, func(a, b []int32) int { return int(a[0] - b[0]) })
 	var out []int32
@@ -141,7 +141,7 @@ func TestShards(t *testing.T) {
 	}
 	ids := make([]int32, 4)
 	for n := range s.Holdout() {
-		if err := s.HoldoutSequence(n, ids, nil); err != nil || ids[0] != int32(212+4*n) {
+		if err := holdout(s, n, ids, nil); err != nil || ids[0] != int32(212+4*n) {
 			t.Errorf("held-out %d: %v, %v", n, ids, err)
 		}
 	}
@@ -166,7 +166,7 @@ func TestPatternThatIsAFile(t *testing.T) {
 func TestTokenAboveVocabulary(t *testing.T) {
 	path := put(t, filepath.Join(t.TempDir(), "x.bin"), llmcFile(llmcGPT2, 1, 9, le([]uint16{1, 2, 3, 4, 5, 6, 70, 8, 9})))
 	s := open(t, Config{Kind: KindTokens, Format: FormatAuto, Path: path, Seq: 8, Vocab: 70})
-	err := s.Sequence(0, make([]int32, 8), nil)
+	err := sequence(s, 0, make([]int32, 8), nil)
 	if want := "at byte 1036: token 6 is 70, and the vocabulary ends at 69"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
@@ -249,7 +249,7 @@ func FuzzFormats(f *testing.F) {
 				continue
 			}
 			for n := range min(s.Epoch(), 50) {
-				if err := s.Sequence(n, make([]int32, 3), nil); err != nil && !strings.Contains(err.Error(), "the vocabulary ends at") {
+				if err := sequence(s, n, make([]int32, 3), nil); err != nil && !strings.Contains(err.Error(), "the vocabulary ends at") {
 					t.Errorf("%s: %v", format, err)
 				}
 			}

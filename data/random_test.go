@@ -101,7 +101,7 @@ func TestSyntheticIsLearnable(t *testing.T) {
 	var singles [vocab]float64
 	ids, targets := make([]int32, seq), make([]int32, seq)
 	for i := range int64(n) {
-		if err := s.Sequence(i, ids, targets); err != nil {
+		if err := sequence(s, i, ids, targets); err != nil {
 			t.Fatal(err)
 		}
 		for k := range ids {
@@ -114,7 +114,7 @@ func TestSyntheticIsLearnable(t *testing.T) {
 	}
 	var bigram, unigram, count float64
 	for i := range s.Holdout() {
-		if err := s.HoldoutSequence(i, ids, targets); err != nil {
+		if err := holdout(s, i, ids, targets); err != nil {
 			t.Fatal(err)
 		}
 		for k := range ids {
@@ -147,7 +147,7 @@ func TestSyntheticHoldoutIsApart(t *testing.T) {
 	ids := make([]int32, 32)
 	seen := map[string]bool{}
 	for n := range int64(1000) {
-		if err := s.Sequence(n, ids, nil); err != nil {
+		if err := sequence(s, n, ids, nil); err != nil {
 			t.Fatal(err)
 		}
 		seen[fmt.Sprint(ids)] = true
@@ -156,7 +156,7 @@ func TestSyntheticHoldoutIsApart(t *testing.T) {
 		t.Errorf("%d of 1000 training sequences are distinct", len(seen))
 	}
 	for n := range s.Holdout() {
-		if err := s.HoldoutSequence(n, ids, nil); err != nil {
+		if err := holdout(s, n, ids, nil); err != nil {
 			t.Fatal(err)
 		}
 		if seen[fmt.Sprint(ids)] {
@@ -190,7 +190,7 @@ func BenchmarkTextSequence(b *testing.B) {
 	ids, targets := make([]int32, 256), make([]int32, 256)
 	b.SetBytes(256)
 	for n := range b.N {
-		if err := s.Sequence(int64(n), ids, targets); err != nil {
+		if err := sequence(s, int64(n), ids, targets); err != nil {
 			b.Fatal(err)
 		}
 	}

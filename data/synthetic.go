@@ -35,11 +35,12 @@ func openSynthetic(c Config) (*synthetic, error) {
 	return &synthetic{seq: c.Seq, vocab: c.Vocab, seed: uint64(c.Seed), rule: hash(uint64(c.Seed), streamRule, 0)}, nil
 }
 
-func (s *synthetic) Vocab() int     { return s.vocab }
-func (s *synthetic) Seq() int       { return s.seq }
-func (s *synthetic) Epoch() int64   { return 0 }
-func (s *synthetic) Holdout() int64 { return holdoutSequences }
-func (s *synthetic) Close() error   { return nil }
+func (s *synthetic) Vocab() int      { return s.vocab }
+func (s *synthetic) Fields() []Field { return tokenFields(s.seq) }
+func (s *synthetic) Terms(int64) int { return s.seq }
+func (s *synthetic) Epoch() int64    { return 0 }
+func (s *synthetic) Holdout() int64  { return holdoutSequences }
+func (s *synthetic) Close() error    { return nil }
 
 func (s *synthetic) Fingerprint() string {
 	return fmt.Sprintf("synthetic vocab=%d seq=%d seed=%d", s.vocab, s.seq, int64(s.seed))
@@ -53,24 +54,24 @@ func (s *synthetic) Entropy() float64 {
 	return -hit*math.Log(hit) - (v-1)*rest*math.Log(rest)
 }
 
-func (s *synthetic) Sequence(n int64, ids, targets []int32) error {
+func (s *synthetic) Sample(n int64, into Sample) error {
 	if n < 0 {
 		return fmt.Errorf("data: synthetic sequence %d; they count from 0", n)
 	}
-	s.fill(hash(s.seed, streamTrain, uint64(n)), ids, targets)
+	s.fill(hash(s.seed, streamTrain, uint64(n)), into)
 	return nil
 }
 
-func (s *synthetic) HoldoutSequence(n int64, ids, targets []int32) error {
+func (s *synthetic) HoldoutSample(n int64, into Sample) error {
 	if n < 0 || n >= holdoutSequences {
 		return fmt.Errorf("data: synthetic held-out sequence %d; there are %d", n, holdoutSequences)
 	}
-	s.fill(hash(s.seed, streamHoldout, uint64(n)), ids, targets)
+	s.fill(hash(s.seed, streamHoldout, uint64(n)), into)
 	return nil
 }
 
-func (s *synthetic) fill(key uint64, ids, targets []int32) {
-	checkSlices(s.seq, ids, targets)
+func (s *synthetic) fill(key uint64, into Sample) {
+	ids, targets := into.I32(IDs, s.seq), into.I32(Targets, s.seq)
 	v := uint64(s.vocab)
 	token := below(hash(key, 0, 0), v)
 	for i := range s.seq {

@@ -153,31 +153,32 @@ func (t *tokens) digest() (string, error) {
 }
 
 func (t *tokens) Vocab() int          { return t.vocab }
-func (t *tokens) Seq() int            { return t.seq }
+func (t *tokens) Fields() []Field     { return tokenFields(t.seq) }
+func (t *tokens) Terms(int64) int     { return t.seq }
 func (t *tokens) Epoch() int64        { return t.train.count() }
 func (t *tokens) Fingerprint() string { return t.fingerprint }
 func (t *tokens) Close() error        { return closeAll(t.shards) }
 func (t *tokens) Holdout() int64      { return t.rest.count() }
 
-func (t *tokens) Sequence(n int64, ids, targets []int32) error {
+func (t *tokens) Sample(n int64, into Sample) error {
 	if n < 0 {
 		return fmt.Errorf("data: %s: sequence %d; they count from 0", t.path, n)
 	}
 	epoch, i := n/t.Epoch(), n%t.Epoch()
 	window := permute(uint64(i), uint64(t.Epoch()), hash(t.seed, streamOrder, uint64(epoch)))
-	return t.window(&t.train, int64(window), ids, targets)
+	return t.window(&t.train, int64(window), into)
 }
 
-func (t *tokens) HoldoutSequence(n int64, ids, targets []int32) error {
+func (t *tokens) HoldoutSample(n int64, into Sample) error {
 	if n < 0 || n >= t.Holdout() {
 		return fmt.Errorf("data: %s: held-out sequence %d; there are %d", t.path, n, t.Holdout())
 	}
-	return t.window(&t.rest, n, ids, targets)
+	return t.window(&t.rest, n, into)
 }
 
 // window reads the seq+1 tokens of a window.
-func (t *tokens) window(w *windows, n int64, ids, targets []int32) error {
-	checkSlices(t.seq, ids, targets)
+func (t *tokens) window(w *windows, n int64, into Sample) error {
+	ids, targets := into.I32(IDs, t.seq), into.I32(Targets, t.seq)
 	i, first := w.find(n, int64(t.seq))
 	s := &t.shards[i]
 	p := t.buffers.Get().(*[]byte)

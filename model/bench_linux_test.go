@@ -24,7 +24,7 @@ func BenchmarkBlocks(b *testing.B) {
 	const layers = 4
 	dev := openCPU(b)
 	cfg := Config{Layers: layers, Dim: 512, Heads: 8, Seq: 256}.WithDefaults()
-	shape := Shape{4, cfg.Seq}
+	shape := Shape{Batch: 4, Seq: cfg.Seq}
 	rows := int64(shape.Rows())
 	m, err := New(cfg)
 	if err != nil {
@@ -54,7 +54,7 @@ func BenchmarkBlocks(b *testing.B) {
 		l := m.Layers[i]
 		c := &Call{Dev: dev, Shape: shape, Weights: layout.Views(w, i), Grads: layout.Views(g, i)}
 		for _, s := range l.Slots() {
-			c.Slots = append(c.Slots, n.alloc(rows*int64(s.Width), s.Type))
+			c.Slots = append(c.Slots, n.alloc(s.Len(shape), s.Type))
 		}
 		for p := PassForward; p <= PassWeight; p++ {
 			work = max(work, l.Work(p, dev, shape))

@@ -87,26 +87,26 @@ func NewBlock(cfg Config, index int) *Block {
 		blockWOut:   mlp[1],
 	}
 	b.slots = []Slot{
-		blockX:      {SlotX, UntilWeight, b.dim, t},
-		blockQKV:    {"qkv", UntilInput, b.attn.qkvWidth(), t},
-		blockLSE:    {"lse", UntilInput, b.attn.heads, f},
-		blockO:      {"o", UntilWeight, b.attn.outWidth(), t},
-		blockH1:     {"h1", UntilWeight, b.dim, t},
-		blockRSTD1:  {b.norm.stats()[0] + "1", UntilWeight, 1, f},
-		blockRSTD2:  {b.norm.stats()[0] + "2", UntilWeight, 1, f},
-		blockHidden: {"hidden", UntilWeight, b.mlp.hidden(), t},
-		blockAct:    {"act", UntilWeight, b.mlp.inner(), t},
-		blockDY:     {SlotDY, FromInput, b.dim, t},
-		blockDN2:    {"dn2", FromInput, b.dim, t},
-		blockDH1:    {"dh1", FromInput, b.dim, t},
-		blockDQKV:   {"dqkv", FromInput, b.attn.qkvWidth(), t},
-		blockDN1:    {"dn1", FromInput, b.dim, t},
+		blockX:      perToken(SlotX, UntilWeight, b.dim, t),
+		blockQKV:    perToken("qkv", UntilInput, b.attn.qkvWidth(), t),
+		blockLSE:    perToken("lse", UntilInput, b.attn.heads, f),
+		blockO:      perToken("o", UntilWeight, b.attn.outWidth(), t),
+		blockH1:     perToken("h1", UntilWeight, b.dim, t),
+		blockRSTD1:  perToken(b.norm.stats()[0]+"1", UntilWeight, 1, f),
+		blockRSTD2:  perToken(b.norm.stats()[0]+"2", UntilWeight, 1, f),
+		blockHidden: perToken("hidden", UntilWeight, b.mlp.hidden(), t),
+		blockAct:    perToken("act", UntilWeight, b.mlp.inner(), t),
+		blockDY:     perToken(SlotDY, FromInput, b.dim, t),
+		blockDN2:    perToken("dn2", FromInput, b.dim, t),
+		blockDH1:    perToken("dh1", FromInput, b.dim, t),
+		blockDQKV:   perToken("dqkv", FromInput, b.attn.qkvWidth(), t),
+		blockDN1:    perToken("dn1", FromInput, b.dim, t),
 	}
 	if len(first) > 1 {
 		b.params = append(b.params, first[1], second[1])
 	}
 	if s := b.norm.stats(); len(s) > 1 {
-		b.slots = append(b.slots, Slot{s[1] + "1", UntilWeight, 1, f}, Slot{s[1] + "2", UntilWeight, 1, f})
+		b.slots = append(b.slots, perToken(s[1]+"1", UntilWeight, 1, f), perToken(s[1]+"2", UntilWeight, 1, f))
 	}
 	return b
 }
@@ -128,11 +128,11 @@ func (b *Block) Params() []Param { return b.params }
 // Slots returns what one micro-batch keeps.
 func (b *Block) Slots() []Slot { return b.slots }
 
-// InWidth is the model's dimension.
-func (b *Block) InWidth() int { return b.dim }
+// In is the model's dimension a token.
+func (b *Block) In() Matrix { return Matrix{Width: b.dim, Type: b.typ} }
 
-// OutWidth is the model's dimension.
-func (b *Block) OutWidth() int { return b.dim }
+// Out is as In.
+func (b *Block) Out() Matrix { return b.In() }
 
 // Work returns the scratch of a pass: n1 or n2 and attention's own in Forward;
 // the gradient of act, later of o, in BackwardInput; n1 or n2 and their statistics

@@ -1,100 +1,128 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+)
 
 // Range is the layers [First, End) of a stage.
 type Range struct{ First, End int }
 
-// Cut shares the layers out over stages: the embedding with the first, the
-// head with the last, at least one block each, so that the slowest stage has as
-// few FLOPs as possible. Among equals it takes the most even cut, then the one
-// with fewer blocks early on, since under 1F1B the first stages keep the most
-// micro-batches. It fails when stages is below 1 or above the number of blocks.
+// Cut shares the layers out over stages by their FLOPs, as Partition does. The first and
+// the last layer are no stages of their own: embedding and head hold large matrices
+// and, beside their neighbour, cost no message. It fails when stages is below 1 or
+// above the number of the layers between.
 func (m *Model) Cut(stages int) ([]Range, error) {
-	blocks := m.Config.Layers
+	n := len(m.Layers)
+	blocks := max(1, n-2)
 	if stages < 1 || stages > blocks {
 		return nil, fmt.Errorf("model: cut into %d stages: there are %d blocks and a stage needs one at least; choose 1 to %d stages, or more layers",
 			stages, blocks, blocks)
 	}
-	shape := Shape{1, m.Config.Seq}
-	cost := func(i int) int64 {
-		return m.Layers[i].FLOPs(PassForward, shape) + m.Layers[i].FLOPs(PassInput, shape) + m.Layers[i].FLOPs(PassWeight, shape)
+	costs := make([]int64, blocks)
+	for i := range m.Layers {
+		costs[min(max(0, i-1), blocks-1)] += m.stepFLOPs(i)
 	}
-	c := cutter{stages: stages, blocks: blocks, first: cost(0), block: cost(1), last: cost(blocks + 1)}
-	counts := c.best()
-
 	cut := make([]Range, stages)
 	at := 1
-	for s, n := range counts {
-		cut[s] = Range{at, at + n}
-		at += n
+	for s, k := range Partition(costs, stages) {
+		cut[s] = Range{at, at + k}
+		at += k
 	}
-	cut[0].First = 0
-	cut[stages-1].End = len(m.Layers)
+	cut[0].First, cut[stages-1].End = 0, n
 	return cut, nil
 }
 
-// cutter works on numbers of blocks alone: blocks cost the same, so that only
-// the ends differ.
-type cutter struct {
-	stages, blocks     int
-	first, block, last int64
+// stepFLOPs returns the operations of all passes of a layer for one sample.
+func (m *Model) stepFLOPs(layer int) (n int64) {
+	for p := PassForward; p <= PassWeight; p++ {
+		n += m.Layers[layer].FLOPs(p, m.Shape(1))
+	}
+	return n
 }
 
-// best returns the blocks of each stage. The inner stages share what the ends leave
-// as evenly as possible, so only the ends' shares need trying.
-func (c cutter) best() []int {
-	if c.stages == 1 {
-		return []int{c.blocks}
+// Partition cuts a list of costs into parts of consecutive ones, at least one each, and
+// returns how many each part has. The largest part is as small as can be.
+// Among such cuts it takes the most even one, by the sum of the squares, then the one
+// with fewer costs early on, since under 1F1B the first stages keep the most
+// micro-batches. The costs must be 0 or more, and add up within an int64.
+func Partition(costs []int64, parts int) []int {
+	n, slack := len(costs), len(costs)-parts
+	bound := smallestBound(costs, parts)
+	// Part p begins at cost p to p+slack. least[i] is the smallest sum of squares of costs[i:]
+	// in the parts from p on, none above the bound; take[p][i-p] is how many part p has then.
+	least := make([]square, n+1)
+	for i := range n {
+		least[i] = impossible
 	}
-	inner := c.stages - 2
-	var bestA, bestZ int
-	var bestMax int64
-	var bestSquares float64
-	for a := 1; a <= c.blocks-inner-1; a++ {
-		// Without inner stages the last takes all that the first leaves.
-		z := 1
-		if inner == 0 {
-			z = c.blocks - a
+	take := make([][]int32, parts)
+	for p := parts - 1; p >= 0; p-- {
+		take[p] = make([]int32, slack+1)
+		next := slices.Clone(least)
+		for i := range least {
+			least[i] = impossible
 		}
-		for ; z <= c.blocks-inner-a; z++ {
-			worst, squares := c.judge(a, c.blocks-a-z, z)
-			if bestA == 0 || worst < bestMax || worst == bestMax && squares < bestSquares {
-				bestA, bestZ, bestMax, bestSquares = a, z, worst, squares
+		for i := p; i <= p+slack; i++ {
+			var sum int64
+			for end := i + 1; end <= p+1+slack; end++ {
+				if sum += costs[end-1]; sum > bound {
+					break
+				}
+				if next[end] == impossible {
+					continue
+				}
+				if s := next[end].plus(sum); s.less(least[i]) {
+					least[i], take[p][i-p] = s, int32(end-i)
+				}
 			}
 		}
 	}
-	counts := append([]int{bestA}, spread(c.blocks-bestA-bestZ, inner)...)
-	return append(counts, bestZ)
+	counts, at := make([]int, parts), 0
+	for p := range counts {
+		counts[p] = int(take[p][at-p])
+		at += counts[p]
+	}
+	return counts
 }
 
-// spread shares n out over parts as evenly as possible, larger shares last.
-func spread(n, parts int) []int {
-	out := make([]int, parts)
-	for i := range out {
-		out[i] = n / parts
-		if i >= parts-n%parts {
-			out[i]++
+// smallestBound returns the least cost that the largest of the parts must have.
+func smallestBound(costs []int64, parts int) int64 {
+	var low, high int64 // high is enough
+	for _, c := range costs {
+		low, high = max(low, c), high+c
+	}
+	for low < high {
+		bound := low + (high-low)/2
+		need, sum := 1, int64(0)
+		for _, c := range costs {
+			if sum+c > bound {
+				need, sum = need+1, 0
+			}
+			sum += c
+		}
+		if need <= parts {
+			high = bound
+		} else {
+			low = bound + 1
 		}
 	}
-	return out
+	return low
 }
 
-// judge returns the slowest stage's cost and the sum of the squares of all, for
-// a blocks on the first stage, z on the last and rest on the inner ones.
-func (c cutter) judge(a, rest, z int) (worst int64, squares float64) {
-	add := func(cost int64, stages int) {
-		if stages > 0 {
-			worst = max(worst, cost)
-			squares += float64(stages) * float64(cost) * float64(cost)
-		}
-	}
-	add(c.first+int64(a)*c.block, 1)
-	add(c.last+int64(z)*c.block, 1)
-	if inner := c.stages - 2; inner > 0 {
-		more := rest % inner
-		add(int64(rest/inner)*c.block, inner-more)
-		add(int64(rest/inner+1)*c.block, more)
-	}
-	return worst, squares
+// square is a sum of squares in 128 bits: ties are broken exactly.
+type square struct{ high, low uint64 }
+
+var impossible = square{1<<64 - 1, 1<<64 - 1}
+
+// plus returns s + x².
+func (s square) plus(x int64) square {
+	high, low := bits.Mul64(uint64(x), uint64(x))
+	low, carry := bits.Add64(low, s.low, 0)
+	high, _ = bits.Add64(high, s.high, carry)
+	return square{high, low}
+}
+
+func (s square) less(t square) bool {
+	return s.high < t.high || s.high == t.high && s.low < t.low
 }

@@ -23,8 +23,8 @@ func NewEmbed(vocab, dim int, std float64, tie string, t kernels.DType) *Embed {
 		dim:    dim,
 		params: []Param{{Name: nameEmbed, Rows: vocab, Cols: dim, Init: Init{Std: std}, Decay: true, Tie: tie}},
 		slots: []Slot{
-			embedX:  {SlotX, UntilWeight, 1, kernels.I32},
-			embedDY: {SlotDY, FromInput, dim, t},
+			embedX:  field(SlotX, FieldIDs, UntilWeight),
+			embedDY: perToken(SlotDY, FromInput, dim, t),
 		},
 	}
 }
@@ -38,11 +38,11 @@ func (e *Embed) Params() []Param { return e.params }
 // Slots returns what one micro-batch keeps.
 func (e *Embed) Slots() []Slot { return e.slots }
 
-// InWidth is 1: an id a row.
-func (e *Embed) InWidth() int { return 1 }
+// In is an id a token.
+func (e *Embed) In() Matrix { return Matrix{Width: 1, Type: kernels.I32} }
 
-// OutWidth is the model's dimension.
-func (e *Embed) OutWidth() int { return e.dim }
+// Out is the model's dimension a token.
+func (e *Embed) Out() Matrix { return e.slots[embedDY].Matrix }
 
 // Work is 0 for every pass.
 func (e *Embed) Work(Pass, kernels.Ops, Shape) int64 { return 0 }

@@ -59,7 +59,7 @@ type expectation struct{ out, dx, grads [][]float64 }
 
 func newTrial(cfg Config, layer Layer, batch, n int) *trial {
 	r := rand.New(rand.NewPCG(7, uint64(cfg.Dim)))
-	t := &trial{cfg: cfg, layer: layer, shape: Shape{batch, cfg.Seq}, n: n, scale: 0.37}
+	t := &trial{cfg: cfg, layer: layer, shape: Shape{Batch: batch, Seq: cfg.Seq}, n: n, scale: 0.37}
 	fill := func(n int, std, mean float64) []float32 {
 		v := make([]float32, n)
 		for i := range v {
@@ -166,15 +166,15 @@ func (m *memory) poison(b kernels.Buffer) {
 // run performs the calls as an engine would and returns what came out, or what
 // the layer did that it must not: written outside its buffers, changed weights.
 func (tr *trial) run(dev kernels.Device, calls []call, wantDX bool) (*outcome, error) {
-	slots, rows := tr.layer.Slots(), int64(tr.shape.Rows())
-	big := Shape{tr.shape.Batch * tr.n, tr.shape.Seq}
+	slots := tr.layer.Slots()
+	big := tr.shape.Times(tr.n)
 	var work int64
 	for _, p := range []Pass{PassForward, PassInput, PassWeight} {
 		work = max(work, tr.layer.Work(p, dev, tr.shape), tr.layer.Work(p, dev, big))
 	}
-	bytes := work*4 + 8*1024 + int64(tr.n)*rows*int64(tr.layer.OutWidth()+tr.layer.InWidth())*4
+	bytes := work*4 + 8*1024 + tr.layer.Out().Bytes(big) + tr.layer.In().Bytes(big)
 	for _, s := range slots {
-		bytes += int64(tr.n)*rows*int64(s.Width)*s.Type.Size() + 1024
+		bytes += s.Bytes(big) + 1024
 	}
 	for _, w := range tr.weights {
 		bytes += int64(len(w))*8 + 2048
@@ -199,24 +199,20 @@ func (tr *trial) run(dev kernels.Device, calls []call, wantDX bool) (*outcome, e
 	// A slot's micro-batches stand one after another, as backward-p2 sees them.
 	held := make([]kernels.Buffer, len(slots))
 	for i, s := range slots {
-		held[i] = m.take(int64(tr.n)*rows*int64(s.Width), s.Type)
+		held[i] = m.take(s.Len(big), s.Type)
 		m.poison(held[i])
 	}
 	part := func(slot, first, last int) kernels.Buffer {
-		one := rows * int64(slots[slot].Width)
+		one := slots[slot].Len(tr.shape)
 		return held[slot].Slice(int64(first)*one, int64(last-first+1)*one)
 	}
-	outType := tr.cfg.Type
-	if _, last := unwrap(tr.layer).(*Head); last {
-		outType = kernels.F32 // the losses
-	}
-	out := m.take(rows*int64(tr.layer.OutWidth()), outType)
-	dx := m.take(rows*int64(tr.layer.InWidth()), tr.cfg.Type)
+	out := m.take(tr.layer.Out().Len(tr.shape), tr.layer.Out().Type)
+	dx := m.take(tr.layer.In().Len(tr.shape), tr.cfg.Type)
 	scratch := m.take(work, kernels.F32)
 
 	res := &outcome{out: make([][]float32, tr.n), dx: make([][]float32, tr.n)}
 	for _, c := range calls {
-		shape := Shape{tr.shape.Batch * (c.last - c.first + 1), tr.shape.Seq}
+		shape := tr.shape.Times(c.last - c.first + 1)
 		lc := &Call{Dev: dev, Shape: shape, Weights: weights, LossScale: tr.scale}
 		// Exactly the scratch that the layer asked for this pass, not a float more.
 		need := tr.layer.Work(c.pass, dev, shape)
@@ -229,12 +225,10 @@ func (tr *trial) run(dev kernels.Device, calls []call, wantDX bool) (*outcome, e
 			}
 			lc.Slots = append(lc.Slots, b)
 			switch {
-			case s.Name == SlotX && c.pass == PassForward && s.Type == kernels.I32:
+			case s.Field != "" && c.pass == PassForward:
 				dev.CopyIn(b, i32Bytes(tr.ids[c.first]))
 			case s.Name == SlotX && c.pass == PassForward:
 				dev.CopyIn(b, bytesAs(s.Type, tr.x[c.first]))
-			case s.Name == SlotTargets && c.pass == PassForward:
-				dev.CopyIn(b, i32Bytes(tr.ids[c.first]))
 			case s.Name == SlotDY && c.pass == PassInput:
 				dev.CopyIn(b, bytesAs(s.Type, tr.dy[c.first]))
 			}

@@ -47,15 +47,15 @@ func NewHead(cfg Config) *Head {
 	h.params = append(h.params, norm[1:]...)
 	t, f := cfg.Type, kernels.F32
 	h.slots = []Slot{
-		headX:       {SlotX, UntilWeight, h.dim, t},
-		headTargets: {SlotTargets, UntilInput, 1, kernels.I32},
-		headRSTD:    {h.norm.stats()[0], UntilWeight, 1, f},
-		headLogits:  {"logits", UntilWeight, h.vocab, t},
-		headLSE:     {"lse", UntilInput, 1, f},
-		headDN:      {"dn", FromInput, h.dim, t},
+		headX:       perToken(SlotX, UntilWeight, h.dim, t),
+		headTargets: field(FieldTargets, FieldTargets, UntilInput),
+		headRSTD:    perToken(h.norm.stats()[0], UntilWeight, 1, f),
+		headLogits:  perToken("logits", UntilWeight, h.vocab, t),
+		headLSE:     perToken("lse", UntilInput, 1, f),
+		headDN:      perToken("dn", FromInput, h.dim, t),
 	}
 	for _, s := range h.norm.stats()[1:] {
-		h.slots = append(h.slots, Slot{s, UntilWeight, 1, f})
+		h.slots = append(h.slots, perToken(s, UntilWeight, 1, f))
 	}
 	return h
 }
@@ -69,11 +69,11 @@ func (h *Head) Params() []Param { return h.params }
 // Slots returns what one micro-batch keeps.
 func (h *Head) Slots() []Slot { return h.slots }
 
-// InWidth is the model's dimension.
-func (h *Head) InWidth() int { return h.dim }
+// In is the model's dimension a token.
+func (h *Head) In() Matrix { return Matrix{Width: h.dim, Type: h.typ} }
 
-// OutWidth is 1: a loss a row.
-func (h *Head) OutWidth() int { return 1 }
+// Out is a loss a token.
+func (h *Head) Out() Matrix { return Matrix{Width: 1, Type: kernels.F32} }
 
 // Work returns the scratch of a pass: n in Forward, n and its statistics in BackwardWeight.
 func (h *Head) Work(p Pass, _ kernels.Ops, s Shape) int64 {

@@ -23,24 +23,30 @@ const (
 	FromInput
 )
 
-// Slot is a matrix that a layer keeps for one micro-batch: rows × Width.
-// BackwardWeight of n concatenated micro-batches sees the UntilWeight and
-// FromInput slots of all of them as one matrix of n × rows rows.
+// Slot is a matrix that a layer keeps for one micro-batch. BackwardWeight of
+// several joined micro-batches sees the UntilWeight and FromInput slots of all of
+// them as one matrix, the rows of one micro-batch behind those of the other.
 type Slot struct {
-	Name  string
-	Life  Life
-	Width int
-	Type  kernels.DType
+	Name string
+	Life Life
+	Matrix
+	// Field names what the data source fills the slot with before Forward (a field of
+	// data.Source), in a layer of any stage; empty: it comes from elsewhere.
+	Field string
 }
 
 // Slots with these names are connected by the stage: every layer has one
-// SlotX (its input: I32 token ids for the first layer) with life UntilWeight or
-// UntilInput, and every layer but the last (the loss) one SlotDY (the gradient of
-// its output) with life FromInput. The last layer has one SlotTargets (I32).
+// SlotX (its input) with life UntilWeight or UntilInput, and every layer but the last
+// (the loss) one SlotDY (the gradient of its output) with life FromInput.
 const (
-	SlotX       = "x"
-	SlotDY      = "dy"
-	SlotTargets = "targets"
+	SlotX  = "x"
+	SlotDY = "dy"
+)
+
+// Fields of token sequences.
+const (
+	FieldIDs     = "ids"     // I32, an id a token
+	FieldTargets = "targets" // I32, the id that follows each
 )
 
 // Pass names one of the three calls, for scratch sizes and costs.
@@ -53,23 +59,19 @@ const (
 	PassWeight
 )
 
-// Shape is the shape of the rows of a call: rows = Batch × Seq.
-type Shape struct{ Batch, Seq int }
-
-// Rows returns Batch × Seq.
-func (s Shape) Rows() int { return s.Batch * s.Seq }
-
 // Call is what a layer's pass works on.
 type Call struct {
 	Dev     kernels.Device
-	Shape   Shape            // in BackwardWeight, Batch counts all concatenated micro-batches
+	Shape   Shape            // in BackwardWeight, of all joined micro-batches
+	First   int              // number of the first of them in the step, counted over all replicas
 	Weights []kernels.Buffer // one for each of Params(), same order
 	Grads   []kernels.Buffer // BackwardWeight adds to these
 	Slots   []kernels.Buffer // one for each of Slots(), same order; those not alive in this pass are empty
-	Out     kernels.Buffer   // Forward writes the output, rows × OutWidth (the last layer: one loss a row)
+	Out     kernels.Buffer   // Forward writes the output
 	DX      kernels.Buffer   // BackwardInput writes the gradient of the input; empty when nobody needs it
 	Work    kernels.Buffer   // scratch, at least Work(pass, shape) f32 elements; contents undefined
-	// LossScale multiplies the loss gradient: 1 / tokens of the global batch.
+	// LossScale multiplies the gradient of the sum of the losses: 1 / the terms of the
+	// global batch (data.Source.Terms), so that the loss is their mean.
 	LossScale float32
 }
 
@@ -80,9 +82,10 @@ type Layer interface {
 	// Params and Slots return the layer's own lists, to be read only.
 	Params() []Param
 	Slots() []Slot
-	// InWidth and OutWidth are the columns of input and output per row.
-	InWidth() int
-	OutWidth() int
+	// In and Out are the layer's input and output; a layer's Out is the next one's In.
+	// The last layer's Out holds losses, F32, of which the engine takes the sum.
+	In() Matrix
+	Out() Matrix
 	// Work returns the f32 elements of scratch that a pass needs.
 	Work(p Pass, d kernels.Ops, s Shape) int64
 	// FLOPs returns the floating-point operations of a pass (2 per multiply-add).

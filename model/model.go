@@ -1,5 +1,11 @@
 package model
 
+import (
+	"fmt"
+
+	"github.com/pipetrain/pipetrain/kernels"
+)
+
 // Model is a chain of layers: each one's output is the next one's input, the
 // last computes the loss.
 type Model struct {
@@ -31,12 +37,22 @@ func New(cfg Config) (*Model, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	m := &Model{Config: cfg, Layers: []Layer{NewEmbed(cfg.Vocab, cfg.Dim, initStd, cfg.tie(), cfg.Type)}}
+	layers := []Layer{NewEmbed(cfg.Vocab, cfg.Dim, initStd, cfg.tie(), cfg.Type)}
 	for i := range cfg.Layers {
-		m.Layers = append(m.Layers, NewBlock(cfg, i))
+		layers = append(layers, NewBlock(cfg, i))
 	}
-	m.Layers = append(m.Layers, NewHead(cfg))
+	return Chain(cfg, append(layers, NewHead(cfg)))
+}
 
+// Chain returns the model of a list of layers, or where two of them do not fit
+// together. cfg tells the type and the tokens of a sample.
+func Chain(cfg Config, layers []Layer) (*Model, error) {
+	m := &Model{Config: cfg, Layers: layers}
+	for i := range layers {
+		if err := m.connects(i); err != nil {
+			return nil, fmt.Errorf("model: layer %d, %s: %w", i, layers[i].Name(), err)
+		}
+	}
 	owner := map[string]int{}
 	for i, l := range m.Layers {
 		for j, p := range l.Params() {
@@ -53,6 +69,28 @@ func New(cfg Config) (*Model, error) {
 	}
 	return m, nil
 }
+
+// connects says why layer i cannot stand where it stands.
+func (m *Model) connects(i int) error {
+	l, last := m.Layers[i], i == len(m.Layers)-1
+	x, dy := SlotIndex(l, SlotX), SlotIndex(l, SlotDY)
+	switch {
+	case x < 0 || l.Slots()[x].Matrix != l.In() || l.Slots()[x].Life == FromInput:
+		return fmt.Errorf("its slot %q must be its input, %v, and live until I or W", SlotX, l.In())
+	case (l.Slots()[x].Field != "") != (i == 0):
+		return fmt.Errorf("the first layer's %q comes from the data, any other's from the layer before", SlotX)
+	case last && (dy >= 0 || l.Out().Type != kernels.F32):
+		return fmt.Errorf("the last layer gives losses, F32, and gets no gradient")
+	case !last && (dy < 0 || l.Slots()[dy].Matrix != l.Out() || l.Slots()[dy].Life != FromInput):
+		return fmt.Errorf("its slot %q must be its output's gradient, %v, and live from I", SlotDY, l.Out())
+	case !last && l.Out() != m.Layers[i+1].In():
+		return fmt.Errorf("it gives %v, the next takes %v", l.Out(), m.Layers[i+1].In())
+	}
+	return nil
+}
+
+// Shape returns the shape of so many samples.
+func (m *Model) Shape(samples int) Shape { return Shape{Batch: samples, Seq: m.Config.Seq} }
 
 // Params returns every parameter in global order, copies of a tie included.
 func (m *Model) Params() []ParamRef { return m.params }

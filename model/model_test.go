@@ -69,7 +69,7 @@ func TestFLOPs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Shape{4, 256}
+	s := Shape{Batch: 4, Seq: 256}
 	r := Range{1, 5}
 	products := 2 * 1024 * int64(4*512*512+3*512*1365) * 4
 	pairs := int64(4 * 256 * 257 / 2)
@@ -167,7 +167,7 @@ func TestCutIsBest(t *testing.T) {
 				for _, r := range cut {
 					var n int64
 					for _, p := range []Pass{PassForward, PassInput, PassWeight} {
-						n += m.FLOPsOf(r, p, Shape{1, 16})
+						n += m.FLOPsOf(r, p, Shape{Batch: 1, Seq: 16})
 					}
 					w = max(w, n)
 				}
@@ -272,12 +272,12 @@ func TestSlotsOfBlock(t *testing.T) {
 		UntilWeight: rows * (3*d + 3*f + 2),
 		FromInput:   rows * (4*d + qkv),
 	} {
-		if got := Bytes(b, life, rows); got != 4*want {
+		if got := Bytes(b, life, Shape{Batch: rows, Seq: 1}); got != 4*want {
 			t.Errorf("%s: %d bytes, want %d", life, got, 4*want)
 		}
 	}
 	// Slots are rounded up one by one.
-	if got := Bytes(b, UntilInput, 1); got != qkv*4+256 {
+	if got := Bytes(b, UntilInput, Shape{Batch: 1, Seq: 1}); got != qkv*4+256 {
 		t.Errorf("one row: %d bytes", got)
 	}
 }
@@ -297,7 +297,7 @@ func FuzzConfig(f *testing.F) {
 			t.Errorf("%+v: %d parameters", m.Config, n)
 		}
 		for p := PassForward; p <= PassWeight; p++ {
-			if n := m.FLOPs(p, Shape{1, seq}); n <= 0 {
+			if n := m.FLOPs(p, Shape{Batch: 1, Seq: seq}); n <= 0 {
 				t.Errorf("%+v: %d operations", m.Config, n)
 			}
 		}

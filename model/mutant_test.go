@@ -238,7 +238,7 @@ func TestWrongNumbersAreNoticed(t *testing.T) {
 		"rope_base":      func(_ *trial, c *Config) { c.RopeBase *= 1.05 },
 		"norm_eps":       func(_ *trial, c *Config) { c.NormEps *= 1.05 },
 		"as many heads":  func(_ *trial, c *Config) { c.Heads, c.KVHeads = 2*c.Heads, 2*c.KVHeads },
-		"positions of 3": func(tr *trial, c *Config) { tr.shape = Shape{3, 3} },
+		"positions of 3": func(tr *trial, c *Config) { tr.shape = Shape{Batch: 3, Seq: 3} },
 	} {
 		cfg := trials()["one-kv-head/block"].cfg
 		tr := newTrial(cfg, NewBlock(cfg, 0), 1, 1)

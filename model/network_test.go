@@ -3,7 +3,6 @@ package model
 import (
 	"encoding/binary"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/pipetrain/pipetrain/kernels"
@@ -89,35 +88,35 @@ func (p ParamRef) names(f func(name string, from, to int64)) {
 // returns the loss of each token. Texts hold seq+1 tokens.
 func (n *network) gradients(texts [][]int32, concatenate bool) []float32 {
 	dev, layers := n.dev, n.model.Layers
-	count, one := len(texts), Shape{1, n.model.Config.Seq}
+	count, one := len(texts), Shape{Batch: 1, Seq: n.model.Config.Seq}
 	rows := int64(one.Rows())
 	held := make([][]kernels.Buffer, len(layers))
 	slot := func(layer int, name string, mb int) kernels.Buffer {
-		i := slices.IndexFunc(layers[layer].Slots(), func(s Slot) bool { return s.Name == name })
-		width := rows * int64(layers[layer].Slots()[i].Width)
-		return held[layer][i].Slice(int64(mb)*width, width)
+		i := SlotIndex(layers[layer], name)
+		elems := layers[layer].Slots()[i].Len(one)
+		return held[layer][i].Slice(int64(mb)*elems, elems)
 	}
 	var work int64
 	for i, l := range layers {
 		for _, s := range l.Slots() {
-			held[i] = append(held[i], n.alloc(int64(count)*rows*int64(s.Width), s.Type))
+			held[i] = append(held[i], n.alloc(s.Len(one.Times(count)), s.Type))
 		}
-		work = max(work, l.Work(PassForward, dev, one), l.Work(PassInput, dev, one), l.Work(PassWeight, dev, Shape{count, one.Seq}))
+		work = max(work, l.Work(PassForward, dev, one), l.Work(PassInput, dev, one), l.Work(PassWeight, dev, one.Times(count)))
 	}
 	scratch, loss := n.alloc(work, kernels.F32), n.alloc(rows, kernels.F32)
 	for _, s := range n.stages {
 		dev.Zero(s.g)
 	}
 	call := func(layer, first, last int) *Call {
-		c := &Call{Dev: dev, Shape: Shape{last - first + 1, one.Seq}, Work: scratch, LossScale: 1 / float32(int64(count)*rows)}
+		c := &Call{Dev: dev, Shape: one.Times(last - first + 1), Work: scratch, LossScale: 1 / float32(int64(count)*rows)}
 		for _, s := range n.stages {
 			if layer >= s.First && layer < s.End {
 				c.Weights, c.Grads = s.layout.Views(s.w, layer), s.layout.Views(s.g, layer)
 			}
 		}
 		for i, s := range layers[layer].Slots() {
-			width := rows * int64(s.Width)
-			c.Slots = append(c.Slots, held[layer][i].Slice(int64(first)*width, int64(last-first+1)*width))
+			elems := s.Len(one)
+			c.Slots = append(c.Slots, held[layer][i].Slice(int64(first)*elems, int64(last-first+1)*elems))
 		}
 		return c
 	}
@@ -125,7 +124,7 @@ func (n *network) gradients(texts [][]int32, concatenate bool) []float32 {
 	var losses []float32
 	for k, text := range texts {
 		dev.CopyIn(slot(0, SlotX, k), i32Bytes(text[:rows]))
-		dev.CopyIn(slot(end, SlotTargets, k), i32Bytes(text[1:]))
+		dev.CopyIn(slot(end, FieldTargets, k), i32Bytes(text[1:]))
 		for i, l := range layers {
 			c := call(i, k, k)
 			if c.Out = loss; i < end {

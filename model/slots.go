@@ -1,5 +1,7 @@
 package model
 
+import "github.com/pipetrain/pipetrain/kernels"
+
 // alignElems is 64 f32 elements, 256 bytes: the alignment of buffers that
 // share one allocation, as device memory itself is aligned.
 const alignElems = 64
@@ -7,13 +9,23 @@ const alignElems = 64
 // align rounds a number of f32 elements up.
 func align(n int64) int64 { return (n + alignElems - 1) / alignElems * alignElems }
 
-// Bytes returns what the slots of one life of a layer take for so many rows,
+// perToken returns a slot of width columns a token.
+func perToken(name string, life Life, width int, t kernels.DType) Slot {
+	return Slot{Name: name, Life: life, Matrix: Matrix{Width: width, Type: t}}
+}
+
+// field returns a slot with a number a token from the data source.
+func field(name, field string, life Life) Slot {
+	return Slot{Name: name, Life: life, Matrix: Matrix{Width: 1, Type: kernels.I32}, Field: field}
+}
+
+// Bytes returns what the slots of one life of a layer take in a call of shape sh,
 // each slot rounded up to the 256 bytes to which memory is aligned.
-func Bytes(l Layer, life Life, rows int) int64 {
+func Bytes(l Layer, life Life, sh Shape) int64 {
 	var n int64
 	for _, s := range l.Slots() {
 		if s.Life == life {
-			n += (int64(rows)*int64(s.Width)*s.Type.Size() + 255) / 256 * 256
+			n += (s.Bytes(sh) + 255) / 256 * 256
 		}
 	}
 	return n
@@ -33,4 +45,14 @@ func (l Life) Alive(p Pass) bool {
 		return p != PassForward
 	}
 	return true
+}
+
+// SlotIndex returns the index of the named slot of a layer, or -1.
+func SlotIndex(l Layer, name string) int {
+	for i, s := range l.Slots() {
+		if s.Name == name {
+			return i
+		}
+	}
+	return -1
 }

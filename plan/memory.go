@@ -23,12 +23,11 @@ type stageExtra struct {
 func (j *job) stageBytes(cut []model.Range) ([]schedule.StageBytes, []stageExtra) {
 	bytes := make([]schedule.StageBytes, len(cut))
 	extra := make([]stageExtra, len(cut))
-	rows := int64(j.shape.Rows())
 	for i, r := range cut {
 		b, e := &bytes[i], &extra[i]
 		for _, l := range j.model.Layers[r.First:r.End] {
 			for _, s := range l.Slots() {
-				n := aligned(rows * int64(s.Width) * s.Type.Size())
+				n := aligned(s.Bytes(j.shape))
 				switch s.Life {
 				case model.UntilInput:
 					b.UntilInput += n
@@ -44,8 +43,8 @@ func (j *job) stageBytes(cut []model.Range) ([]schedule.StageBytes, []stageExtra
 		}
 		params, size := model.NewLayout(j.model.ParamsOf(r)).Len, j.model.Config.Type.Size()
 		e.weights = aligned(size * params)
-		e.out = size * rows * int64(j.model.Layers[r.End-1].OutWidth())
-		e.in = size * rows * int64(j.model.Layers[r.First].InWidth())
+		e.out = j.model.Layers[r.End-1].Out().Bytes(j.shape)
+		e.in = j.model.Layers[r.First].In().Bytes(j.shape)
 		if r.First == 0 {
 			e.in = 0
 		}

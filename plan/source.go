@@ -54,7 +54,7 @@ func newJob(spec *jobs.Spec, source costs.Source, ops kernels.Ops) (*job, error)
 	}
 	optim := spec.Optimizer.Rule()
 	return &job{
-		spec: spec, model: m, shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq},
+		spec: spec, model: m, shape: m.Shape(spec.MicrobatchSize()),
 		optim: optim, states: len(optim.States()), ops: ops, source: source, cuts: map[int]*cutting{},
 	}, nil
 }

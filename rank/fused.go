@@ -17,10 +17,10 @@ func (s *stage) backward(mb int, dx kernels.Buffer) error {
 		var below kernels.Block
 		if i > 0 {
 			var err error
-			if below, err = s.arena.Alloc(int64(s.shape.Rows())*int64(l.InWidth())*s.typ.Size(), catP2Inputs); err != nil {
+			if below, err = s.arena.Alloc(l.In().Bytes(s.shape), catP2Inputs); err != nil {
 				return err
 			}
-			target = below.As(s.typ)
+			target = below.As(l.In().Type)
 		}
 		if err := s.backwardLayer(i, mb, dy, hasDY, target); err != nil {
 			return err
@@ -41,11 +41,10 @@ func (s *stage) backward(mb int, dx kernels.Buffer) error {
 
 func (s *stage) backwardLayer(i, mb int, dy kernels.Block, hasDY bool, target kernels.Buffer) error {
 	l := s.layers[i]
-	rows := s.shape.Rows()
 	var bytes int64
 	for _, slot := range l.Slots() {
 		if slot.Life == model.FromInput && slot.Name != model.SlotDY {
-			bytes += roundUp(slotBytes(slot, rows), slotAlign)
+			bytes += roundUp(slot.Bytes(s.shape), slotAlign)
 		}
 	}
 	tmp, err := s.arena.Alloc(bytes, catP2Inputs)
@@ -68,7 +67,7 @@ func (s *stage) backwardLayer(i, mb int, dy kernels.Block, hasDY bool, target ke
 					c.Slots[j] = dy.As(slot.Type)
 				}
 			default:
-				n := slotBytes(slot, rows)
+				n := slot.Bytes(s.shape)
 				c.Slots[j] = tmp.Slice(off, n).As(slot.Type)
 				off += roundUp(n, slotAlign)
 			}

@@ -30,7 +30,7 @@ type layout struct {
 	total [3]int64  // bytes of the block of each life
 }
 
-func newLayout(layers []model.Layer, rows, n int) *layout {
+func newLayout(layers []model.Layer, one model.Shape, n int) *layout {
 	l := &layout{n: n}
 	for _, layer := range layers {
 		slots := layer.Slots()
@@ -38,25 +38,11 @@ func newLayout(layers []model.Layer, rows, n int) *layout {
 		for i, s := range slots {
 			t := &l.total[s.Life]
 			offs[i] = *t
-			*t += roundUp(int64(n)*slotBytes(s, rows), slotAlign)
+			*t += roundUp(s.Bytes(one.Times(n)), slotAlign)
 		}
 		l.off = append(l.off, offs)
 	}
 	return l
 }
 
-func slotBytes(s model.Slot, rows int) int64 {
-	return int64(rows) * int64(s.Width) * s.Type.Size()
-}
-
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
-
-// slotIndex returns the index of the named slot of a layer, or -1.
-func slotIndex(l model.Layer, name string) int {
-	for i, s := range l.Slots() {
-		if s.Name == name {
-			return i
-		}
-	}
-	return -1
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -46,9 +47,9 @@ type machine struct {
 	record func(op schedule.Op, category string, start, end int64)
 }
 
-// batcher gives the tokens and targets of a micro-batch of the current step.
+// batcher reads fields of a micro-batch of the current step.
 type batcher interface {
-	microbatch(mb int) (tokens, targets []int32, err error)
+	read(mb int, fields []field) (data.Sample, error)
 }
 
 // send is a message on its way (nil when dry) and the memory it leaves.
@@ -233,27 +234,27 @@ func (m *machine) forward(st *stage, mb int) error {
 	next := m.stages[st.index+1]
 	switch {
 	case st.last:
-		if rows, err = m.arena.Alloc(st.outBytes(), catScratch); err != nil {
+		if rows, err = m.arena.Alloc(st.out().Bytes(st.shape), catScratch); err != nil {
 			return err
 		}
-		out = rows.As(st.outType())
+		out = rows.As(st.out().Type)
 	case next != nil && m.sched.RankOf(st.index+1, mb) == m.me:
 		if out, err = next.expectInput(mb); err != nil {
 			return err
 		}
 	default:
-		if f.out, err = m.arena.Alloc(st.outBytes(), catTransfers); err != nil {
+		if f.out, err = m.arena.Alloc(st.out().Bytes(st.shape), catTransfers); err != nil {
 			return err
 		}
-		out = f.out.As(st.outType())
+		out = f.out.As(st.out().Type)
 	}
-	var tokens, targets []int32
-	if m.dev != nil && (st.first || st.last) {
-		if tokens, targets, err = m.data.microbatch(mb); err != nil {
+	var sample data.Sample
+	if m.dev != nil && len(st.fields) > 0 {
+		if sample, err = m.data.read(mb, st.fields); err != nil {
 			return err
 		}
 	}
-	if err := st.forward(mb, out, tokens, targets); err != nil {
+	if err := st.forward(mb, out, sample); err != nil {
 		return err
 	}
 	if st.last {
@@ -274,8 +275,8 @@ func (m *machine) backward(st *stage, op schedule.Op) error {
 			dx, err = prev.expectGradient(mb)
 		} else {
 			f := st.frame(mb)
-			f.dx, err = m.arena.Alloc(st.inBytes(), catTransfers)
-			dx = f.dx.As(st.typ)
+			f.dx, err = m.arena.Alloc(st.in().Bytes(st.shape), catTransfers)
+			dx = f.dx.As(st.in().Type)
 		}
 		if err != nil {
 			return err

@@ -20,8 +20,7 @@ func (tr *Trainer) stepFLOPs() int64 {
 		if !op.Kind.IsCompute() {
 			continue
 		}
-		shape := w.Shape
-		shape.Batch *= op.Microbatches()
+		shape := w.Shape.Times(op.Microbatches())
 		flops := func(p model.Pass) int64 { return w.Model.FLOPsOf(w.Cut[op.Stage], p, shape) }
 		switch op.Kind {
 		case schedule.Forward:

@@ -27,7 +27,11 @@ func TestStepFLOPs(t *testing.T) {
 		spec := parse(t, parityJob, sets...)
 		var sum int64
 		for _, tp := range local.NewWorld(spec.World()) {
-			tr, err := newTrainer(spec, tp)
+			w, err := WorkOf(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr, err := newTrainer(spec, w, tp)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,11 @@ type Rehearsal struct {
 
 // NewRehearsal is New for a rehearsal. ops is asked for the sizes of scratch memory only.
 func NewRehearsal(ctx context.Context, spec *jobs.Spec, t collectives.Transport, ops kernels.Ops, r Rehearsal) (*Trainer, error) {
-	tr, err := newTrainer(spec, t)
+	w, err := WorkOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	tr, err := newTrainer(spec, w, t)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package rank
 import (
 	"fmt"
 
+	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/model"
 )
@@ -39,6 +40,8 @@ type stage struct {
 
 	versions  *versions // nil unless the schedule is asynchronous
 	squares   []float64 // squared gradient norms of the step's updates so far, by parameter; asynchronous only
+	fields    []field   // slots that the data source fills
+	number    int       // of the replica's first micro-batch, over all replicas
 	lossScale []float32 // by micro-batch
 	scratch   [3]int64  // f32 elements of work for one micro-batch, by pass
 	slotsTmp  [][]kernels.Buffer
@@ -66,6 +69,13 @@ func (s *stage) round() {
 	if s.typ != kernels.F32 {
 		s.dev.Convert(s.readWeights(), s.weights.As(kernels.F32))
 	}
+}
+
+// field is a slot that the data source fills.
+type field struct {
+	layer, slot int
+	name        string
+	bytes       int64 // of a micro-batch
 }
 
 // groupRange is the range of micro-batches that the W of a micro-batch covers.
@@ -101,7 +111,7 @@ func (s *stage) frame(mb int) *frame {
 func (s *stage) layout(n int) *layout {
 	l := s.layouts[n]
 	if l == nil {
-		l = newLayout(s.layers, s.shape.Rows(), n)
+		l = newLayout(s.layers, s.shape, n)
 		s.layouts[n] = l
 	}
 	return l
@@ -139,7 +149,7 @@ func (s *stage) block(life model.Life, mb int) error {
 // slot returns the matrix of one micro-batch in a slot whose block exists; empty when dead.
 func (s *stage) slot(layer, slot, mb int) kernels.Buffer {
 	spec := s.layers[layer].Slots()[slot]
-	bytes := slotBytes(spec, s.shape.Rows())
+	bytes := spec.Bytes(s.shape)
 	if spec.Life == model.UntilInput {
 		f := s.frame(mb)
 		if !f.hasKeep {
@@ -162,13 +172,13 @@ func (s *stage) groupSlot(layer, slot int, g *group) kernels.Buffer {
 		return kernels.Buffer{}
 	}
 	n := g.last - g.first + 1
-	bytes := int64(n) * slotBytes(spec, s.shape.Rows())
+	bytes := spec.Bytes(s.shape.Times(n))
 	return g.blocks[spec.Life].Slice(s.layout(n).off[layer][slot], bytes).As(spec.Type)
 }
 
 // expectInput returns where the stage's input of a micro-batch belongs, making room for it.
 func (s *stage) expectInput(mb int) (kernels.Buffer, error) {
-	x := slotIndex(s.layers[0], model.SlotX)
+	x := model.SlotIndex(s.layers[0], model.SlotX)
 	if err := s.block(s.layers[0].Slots()[x].Life, mb); err != nil {
 		return kernels.Buffer{}, err
 	}
@@ -182,35 +192,22 @@ func (s *stage) expectGradient(mb int) (kernels.Buffer, error) {
 		if err := s.block(model.FromInput, mb); err != nil {
 			return kernels.Buffer{}, err
 		}
-		return s.slot(end, slotIndex(s.layers[end], model.SlotDY), mb), nil
+		return s.slot(end, model.SlotIndex(s.layers[end], model.SlotDY), mb), nil
 	}
 	f := s.frame(mb)
 	if !f.hasDY {
-		b, err := s.arena.Alloc(int64(s.shape.Rows())*int64(s.layers[end].OutWidth())*s.typ.Size(), catTransfers)
+		b, err := s.arena.Alloc(s.out().Bytes(s.shape), catTransfers)
 		if err != nil {
 			return kernels.Buffer{}, err
 		}
 		f.dy, f.hasDY = b, true
 	}
-	return f.dy.As(s.typ), nil
+	return f.dy.As(s.out().Type), nil
 }
 
-// outBytes and inBytes are the sizes of the stage's output and input of a micro-batch.
-func (s *stage) outBytes() int64 {
-	return int64(s.shape.Rows()) * int64(s.layers[len(s.layers)-1].OutWidth()) * s.outType().Size()
-}
-
-func (s *stage) inBytes() int64 {
-	return int64(s.shape.Rows()) * int64(s.layers[0].InWidth()) * s.typ.Size()
-}
-
-// outType is the type of the stage's output: losses are F32.
-func (s *stage) outType() kernels.DType {
-	if s.last {
-		return kernels.F32
-	}
-	return s.typ
-}
+// in and out are the stage's input and output.
+func (s *stage) in() model.Matrix  { return s.layers[0].In() }
+func (s *stage) out() model.Matrix { return s.layers[len(s.layers)-1].Out() }
 
 // work allocates the scratch of a pass over all layers: the largest need.
 func (s *stage) work(p model.Pass, n int) (kernels.Block, error) {
@@ -219,22 +216,18 @@ func (s *stage) work(p model.Pass, n int) (kernels.Block, error) {
 		most = s.scratch[p]
 	} else {
 		for _, l := range s.layers {
-			most = max(most, l.Work(p, s.ops, model.Shape{Batch: n * s.shape.Batch, Seq: s.shape.Seq}))
+			most = max(most, l.Work(p, s.ops, s.shape.Times(n)))
 		}
 	}
 	return s.arena.Alloc(most*4, catScratch)
 }
 
-// Forward performs F of a micro-batch. tokens and targets are used by the first and
-// last stage; out is where the output goes (the last stage: one loss a row).
-func (s *stage) forward(mb int, out kernels.Buffer, tokens, targets []int32) error {
+// Forward performs F of a micro-batch. sample has the fields that the data source fills;
+// out is where the output goes, of the last stage the losses.
+func (s *stage) forward(mb int, out kernels.Buffer, sample data.Sample) error {
 	if s.first {
-		x, err := s.expectInput(mb)
-		if err != nil {
+		if _, err := s.expectInput(mb); err != nil {
 			return err
-		}
-		if s.dev != nil {
-			s.dev.CopyIn(x, int32Bytes(tokens))
 		}
 	}
 	if err := s.block(model.UntilInput, mb); err != nil {
@@ -251,10 +244,10 @@ func (s *stage) forward(mb int, out kernels.Buffer, tokens, targets []int32) err
 	if s.dev == nil {
 		return nil
 	}
-	end := len(s.layers) - 1
-	if s.last {
-		s.dev.CopyIn(s.slot(end, slotIndex(s.layers[end], model.SlotTargets), mb), int32Bytes(targets))
+	for _, f := range s.fields {
+		s.dev.CopyIn(s.slot(f.layer, f.slot, mb), sample[f.name])
 	}
+	end := len(s.layers) - 1
 	for i, l := range s.layers {
 		c := s.call(i, mb, w)
 		for j := range c.Slots {
@@ -262,7 +255,7 @@ func (s *stage) forward(mb int, out kernels.Buffer, tokens, targets []int32) err
 		}
 		c.Out = out
 		if i < end {
-			c.Out = s.slot(i+1, slotIndex(s.layers[i+1], model.SlotX), mb)
+			c.Out = s.slot(i+1, model.SlotIndex(s.layers[i+1], model.SlotX), mb)
 		}
 		l.Forward(c)
 	}
@@ -287,7 +280,7 @@ func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
 			}
 			c.DX = dx
 			if i > 0 {
-				c.DX = s.slot(i-1, slotIndex(s.layers[i-1], model.SlotDY), mb)
+				c.DX = s.slot(i-1, model.SlotIndex(s.layers[i-1], model.SlotDY), mb)
 			}
 			s.layers[i].BackwardInput(c)
 		}
@@ -316,7 +309,7 @@ func (s *stage) backwardWeight(first, last int, run func(memory uint64, ops func
 		if err := run(s.memoryOf(g, w), func() {
 			for i := len(s.layers) - 1; i >= 0; i-- {
 				c := s.call(i, first, w)
-				c.Shape.Batch *= n
+				c.Shape = c.Shape.Times(n)
 				for j := range c.Slots {
 					c.Slots[j] = s.groupSlot(i, j, g)
 				}
@@ -369,7 +362,7 @@ func (s *stage) drop(g *group) (blocks []kernels.Block) {
 // all of a group read the same weights.
 func (s *stage) call(layer, mb int, work kernels.Block) *model.Call {
 	c := &model.Call{
-		Dev: s.dev, Shape: s.shape, LossScale: s.lossScale[mb],
+		Dev: s.dev, Shape: s.shape, First: s.number + mb, LossScale: s.lossScale[mb],
 		Weights: s.weightsOf(mb)[layer], Grads: s.gBuf[layer],
 		Slots: s.slotsTmp[layer],
 	}

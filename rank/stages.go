@@ -23,7 +23,12 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ker
 			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{}, typ: w.Model.Config.Type,
 		}
 		st.params = model.NewLayout(w.Model.ParamsOf(r))
-		for _, l := range st.layers {
+		for i, l := range st.layers {
+			for j, slot := range l.Slots() {
+				if slot.Field != "" {
+					st.fields = append(st.fields, field{i, j, slot.Field, slot.Bytes(shape)})
+				}
+			}
 			st.slotsTmp = append(st.slotsTmp, make([]kernels.Buffer, len(l.Slots())))
 			for p := range st.scratch {
 				st.scratch[p] = max(st.scratch[p], l.Work(model.Pass(p), ops, shape))

@@ -75,7 +75,7 @@ func trainStale(t *testing.T, spec *jobs.Spec, every int, reads func(stage, k in
 	for _, l := range s.model.Layers {
 		var slots []kernels.Buffer
 		for _, sl := range l.Slots() {
-			slots = append(slots, s.alloc(int64(s.shape.Rows())*int64(sl.Width), sl.Type))
+			slots = append(slots, s.alloc(sl.Len(s.shape), sl.Type))
 		}
 		s.slots = append(s.slots, slots)
 	}
@@ -140,12 +140,12 @@ func (s *stale) step(step int) (loss, norm float64) {
 // microbatch adds the gradients of one micro-batch, n of which make an update, and returns its loss.
 func (s *stale) microbatch(step, replica, k, n int) float64 {
 	rows := s.shape.Rows()
-	tokens, targets := make([]int32, rows), make([]int32, rows)
+	sample := data.Sample{model.FieldIDs: make([]byte, 4*rows), model.FieldTargets: make([]byte, 4*rows)}
 	cut := data.Cut{Batch: s.spec.Train.Batch, Replicas: s.spec.Parallel.Replicas, Microbatches: s.spec.Schedule.Microbatches}
-	s.must(data.Read(s.src, cut, step, replica, k, tokens, targets))
+	s.must(data.Read(s.src, cut, step, replica, k, sample))
 	end := len(s.model.Layers) - 1
-	s.dev.CopyIn(s.slot(0, model.SlotX), int32Bytes(tokens))
-	s.dev.CopyIn(s.slot(end, model.SlotTargets), int32Bytes(targets))
+	s.dev.CopyIn(s.slot(0, model.SlotX), sample[model.FieldIDs])
+	s.dev.CopyIn(s.slot(end, model.FieldTargets), sample[model.FieldTargets])
 	rowLoss, loss := s.alloc(int64(rows), kernels.F32), s.alloc(1, kernels.F64)
 	defer s.dev.Free(rowLoss.As(kernels.U8))
 	defer s.dev.Free(loss.As(kernels.U8))
@@ -197,7 +197,7 @@ func (s *stale) microbatch(step, replica, k, n int) float64 {
 }
 
 func (s *stale) slot(layer int, name string) kernels.Buffer {
-	return s.slots[layer][slotIndex(s.model.Layers[layer], name)]
+	return s.slots[layer][model.SlotIndex(s.model.Layers[layer], name)]
 }
 
 // update makes version newest+1, a whole copy, from version newest.

@@ -43,6 +43,14 @@ type opEvent struct {
 
 // WorkOf returns what a job's ranks perform: the lowered, checked schedule, the model and its cut.
 func WorkOf(spec *jobs.Spec) (Work, error) {
+	mdl, err := model.New(spec.ModelConfig())
+	if err != nil {
+		return Work{}, err
+	}
+	return workWith(spec, mdl)
+}
+
+func workWith(spec *jobs.Spec, mdl *model.Model) (Work, error) {
 	s, err := spec.BuildSchedule()
 	if err != nil {
 		return Work{}, err
@@ -52,22 +60,31 @@ func WorkOf(spec *jobs.Spec) (Work, error) {
 			return Work{}, err
 		}
 	}
-	mdl, err := model.New(spec.ModelConfig())
-	if err != nil {
-		return Work{}, err
-	}
 	cut, err := mdl.Cut(s.Stages)
 	if err != nil {
 		return Work{}, err
 	}
 	return Work{Schedule: s, Model: mdl, Cut: cut, Optim: spec.Optimizer.Rule(),
-		Shape: model.Shape{Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq}, P2Stream: spec.Device.P2Stream}, nil
+		Shape: mdl.Shape(spec.MicrobatchSize()), P2Stream: spec.Device.P2Stream}, nil
 }
 
 // New plans the rank's memory, allocates it and initialises the parameters. All
 // ranks of the world call it together.
 func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kernels.Device, source data.Source) (*Trainer, error) {
-	tr, err := newTrainer(spec, t)
+	mdl, err := model.New(spec.ModelConfig())
+	if err != nil {
+		return nil, err
+	}
+	return NewWith(ctx, spec, mdl, t, dev, source)
+}
+
+// NewWith is New of another model than the job's.
+func NewWith(ctx context.Context, spec *jobs.Spec, mdl *model.Model, t collectives.Transport, dev kernels.Device, source data.Source) (*Trainer, error) {
+	w, err := workWith(spec, mdl)
+	if err != nil {
+		return nil, err
+	}
+	tr, err := newTrainer(spec, w, t)
 	if err != nil {
 		return nil, err
 	}
@@ -90,15 +107,12 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 	if err := tr.equip(ctx, t); err != nil {
 		return nil, err
 	}
-	tr.data = &stepData{source: source, replica: tr.place.Replica, rows: tr.work.Shape.Rows(),
-		cut: data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: tr.work.Schedule.Microbatches}}
-	if err := tr.data.cut.Check(); err != nil {
+	if tr.data, err = newStepData(tr.work, source, data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: tr.work.Schedule.Microbatches}, tr.place.Replica); err != nil {
 		return nil, err
 	}
 	m.data = tr.data
-	scales := lossScales(tr.work.Schedule, tr.work.Shape, spec.Parallel.Replicas)
 	for _, st := range m.stages {
-		st.lossScale = scales
+		st.number, st.lossScale = tr.place.Replica*tr.work.Schedule.Microbatches, tr.data.scales
 	}
 	m.apply = tr.u.applyWithin
 	if err := tr.connect(t); err != nil {
@@ -113,11 +127,7 @@ func New(ctx context.Context, spec *jobs.Spec, t collectives.Transport, dev kern
 }
 
 // newTrainer finds the rank's place in the job.
-func newTrainer(spec *jobs.Spec, t collectives.Transport) (*Trainer, error) {
-	w, err := WorkOf(spec)
-	if err != nil {
-		return nil, err
-	}
+func newTrainer(spec *jobs.Spec, w Work, t collectives.Transport) (*Trainer, error) {
 	grid := spec.Grid()
 	if t.Size() != grid.World() {
 		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("the job needs %d ranks (%d stages × %d replicas), the world has %d: start it with %d ranks or change [parallel]",
@@ -138,8 +148,7 @@ func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev ke
 	m.record = func(op schedule.Op, category string, start, end int64) {
 		tr.events = append(tr.events, opEvent{op, category, start, end})
 	}
-	tr.u = &update{m: m, world: tr.world, replicas: tr.spec.Parallel.Replicas, replica: tr.place.Replica,
-		tokens: tr.spec.Train.Batch * tr.spec.Model.Seq}
+	tr.u = &update{m: m, world: tr.world, replicas: tr.spec.Parallel.Replicas, replica: tr.place.Replica}
 	for _, p := range tr.work.Model.Params() {
 		stage := slices.IndexFunc(tr.work.Cut, func(r model.Range) bool { return p.Layer >= r.First && p.Layer < r.End })
 		tr.u.params = append(tr.u.params, paramInfo{name: p.Name, layer: tr.work.Model.Layers[p.Layer].Name(), stage: stage})
@@ -266,7 +275,7 @@ type StepResult struct {
 func (tr *Trainer) Step(ctx context.Context, step int, stop bool) (StepResult, error) {
 	tr.events = tr.events[:0]
 	if tr.data != nil {
-		tr.data.begin(step)
+		tr.u.terms = tr.data.begin(step)
 	}
 	start := now()
 	if err := tr.m.step(ctx); err != nil {
@@ -334,25 +343,4 @@ func (tr *Trainer) Close() {
 	tr.u.reducer.close()
 	_ = tr.m.courier.close() // nothing is on its way any more
 	tr.dev.Free(tr.arena)
-}
-
-// stepData reads this replica's micro-batches of one step.
-type stepData struct {
-	source          data.Source
-	cut             data.Cut
-	step            int
-	replica, rows   int
-	tokens, targets []int32
-}
-
-func (d *stepData) begin(step int) { d.step = step }
-
-func (d *stepData) microbatch(mb int) (tokens, targets []int32, err error) {
-	if d.tokens == nil {
-		d.tokens, d.targets = make([]int32, d.rows), make([]int32, d.rows)
-	}
-	if err := data.Read(d.source, d.cut, d.step, d.replica, mb, d.tokens, d.targets); err != nil {
-		return nil, nil, exitcode.With(exitcode.Environment, fmt.Errorf("reading data: %w", err))
-	}
-	return d.tokens, d.targets, nil
 }

@@ -27,7 +27,7 @@ type update struct {
 	params   []paramInfo // of the whole model, in global order
 	ties     []tie
 	opt      optimizer
-	tokens   int // of a global batch
+	terms    int // losses of the step's global batch
 	reducer  *reducer
 
 	vector []float64
@@ -90,7 +90,7 @@ func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult
 	for _, x := range v[losses:ranks] {
 		r.loss += x
 	}
-	r.loss /= float64(u.tokens)
+	r.loss /= float64(max(1, u.terms))
 	r.gradNorm = model.GlobalNorm(v[:losses])
 	first, last := math.Inf(1), math.Inf(-1)
 	for i := ranks; i < len(v); i += perRank {
@@ -247,13 +247,6 @@ func (o *optimizer) applyTo(dev kernels.Device, st *stage, n int, lr float64, sc
 	}
 	o.rule.Update(dev, st.params, st.weights.As(kernels.F32), st.grads.As(kernels.F32), rounded, states, n, lr, scale)
 	dev.Zero(st.grads.Buffer)
-}
-
-func int32Bytes(x []int32) []byte {
-	if len(x) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*4)
 }
 
 func float32Bytes(x []float32) []byte {

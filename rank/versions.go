@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/pipetrain/pipetrain/kernels"
-	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -146,17 +145,18 @@ func (st *stage) meanSquares() []float64 {
 	return out
 }
 
-// lossScales returns the factor of the loss gradient by micro-batch: one over the
-// tokens, of all replicas, that the micro-batch's update covers.
-func lossScales(s *schedule.Schedule, shape model.Shape, replicas int) []float32 {
-	out := make([]float32, s.Microbatches)
-	for mb := range out {
-		n := s.Microbatches
-		if s.Async != nil { // the last update of a step may cover fewer
-			first := mb - mb%s.Async.Every
-			n = min(s.Async.Every, s.Microbatches-first)
-		}
-		out[mb] = 1 / float32(shape.Rows()*n*replicas)
+// lossScales writes the factor of the loss gradient by micro-batch: one over the
+// terms, of all replicas, that the micro-batch's update covers.
+func lossScales(out []float32, s *schedule.Schedule, terms func(mb, n int) int) {
+	every := s.Microbatches
+	if s.Async != nil { // the last update of a step may cover fewer
+		every = s.Async.Every
 	}
-	return out
+	for mb := 0; mb < s.Microbatches; mb += every {
+		n := min(every, s.Microbatches-mb)
+		scale := 1 / float32(max(1, terms(mb, n)))
+		for i := range n {
+			out[mb+i] = scale
+		}
+	}
 }

@@ -252,13 +252,12 @@ func TestWeightsReadByAnotherProgram(t *testing.T) {
 		defer src.Close()
 		var windows []byte
 		for i := range spec.Train.Batch {
-			ids, targets := make([]int32, spec.Model.Seq), make([]int32, spec.Model.Seq)
-			if err := src.Sequence(int64(11*spec.Train.Batch+i), ids, targets); err != nil {
+			seq := spec.Model.Seq
+			sample := data.Sample{data.IDs: make([]byte, 4*seq), data.Targets: make([]byte, 4*seq)}
+			if err := src.Sample(int64(11*spec.Train.Batch+i), sample); err != nil {
 				t.Fatal(err)
 			}
-			for _, id := range append(ids, targets[len(targets)-1]) {
-				windows = binary.LittleEndian.AppendUint32(windows, uint32(id))
-			}
+			windows = append(append(windows, sample[data.IDs]...), sample[data.Targets][4*seq-4:]...)
 		}
 		file := filepath.Join(t.TempDir(), "windows.bin")
 		if err := os.WriteFile(file, windows, 0o644); err != nil {
