@@ -100,7 +100,7 @@ func list(steps []int) string {
 	return strings.Trim(fmt.Sprint(steps), "[]")
 }
 
-// openAt verifies and opens one checkpoint.
+// openAt verifies and opens one checkpoint. A negative step is whatever the manifest says.
 func openAt(ctx context.Context, path string, step int, quick bool) (*Checkpoint, error) {
 	b, err := readSmall(filepath.Join(path, ManifestName), maxHeader)
 	if err != nil {
@@ -110,7 +110,7 @@ func openAt(ctx context.Context, path string, step int, quick bool) (*Checkpoint
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ManifestName, err)
 	}
-	if m.Step != step {
+	if step >= 0 && m.Step != step {
 		return nil, fmt.Errorf("its manifest is of step %d: the folder was renamed or copied", m.Step)
 	}
 	if err := verify(ctx, path, m, quick); err != nil {
@@ -140,48 +140,83 @@ func (m *Manifest) has(name string) bool {
 // be added to a checkpoint (a tokenizer, a note); an extra safetensors file is
 // refused, as other tools would load it together with ours.
 func verify(ctx context.Context, path string, m *Manifest, quick bool) error {
-	entries, err := os.ReadDir(path)
+	faults, err := faultsOf(ctx, path, m, quick)
 	if err != nil {
 		return err
+	}
+	var errs []error
+	for _, f := range faults {
+		errs = append(errs, f)
+	}
+	return errors.Join(errs...)
+}
+
+// Fault is a file of a checkpoint that is not as its manifest says.
+type Fault struct {
+	File   string
+	Reason string
+}
+
+func (f Fault) Error() string { return f.File + " " + f.Reason }
+
+// faultsOf lists the files that are not as the manifest says, by name.
+func faultsOf(ctx context.Context, path string, m *Manifest, quick bool) (faults []Fault, err error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
 	}
 	for _, e := range entries {
 		name := e.Name()
 		if (strings.HasSuffix(name, ".safetensors") || name == IndexName) && !m.has(name) {
-			return fmt.Errorf("%s is not in its manifest", name)
+			faults = append(faults, Fault{name, "is not in its manifest"})
 		}
 	}
+	var read []FileSum // those of the right size, whose content is to be judged
 	for _, f := range m.Files {
 		st, err := os.Stat(filepath.Join(path, f.Name))
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			return fmt.Errorf("%s is missing", f.Name)
+			faults = append(faults, Fault{f.Name, "is missing"})
 		case err != nil:
-			return err
+			return nil, err
 		case !st.Mode().IsRegular():
-			return fmt.Errorf("%s is not a regular file", f.Name)
+			faults = append(faults, Fault{f.Name, "is not a regular file"})
 		case st.Size() != f.Bytes:
-			return fmt.Errorf("%s has %d bytes, its manifest says %d", f.Name, st.Size(), f.Bytes)
+			faults = append(faults, Fault{f.Name, fmt.Sprintf("has %d bytes, its manifest says %d", st.Size(), f.Bytes)})
+		default:
+			read = append(read, f)
 		}
 	}
-	if quick {
-		return nil
+	if !quick {
+		damaged, err := damagedOf(ctx, path, read)
+		if err != nil {
+			return nil, err
+		}
+		faults = append(faults, damaged...)
 	}
-	errs := make([]error, len(m.Files))
+	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.File, b.File) })
+	return faults, nil
+}
+
+// damagedOf compares the checksums of files.
+func damagedOf(ctx context.Context, path string, files []FileSum) (faults []Fault, err error) {
+	sums, errs := make([]FileSum, len(files)), make([]error, len(files))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, f := range m.Files {
+	for i, f := range files {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			got, err := fileSum(ctx, filepath.Join(path, f.Name))
-			if err == nil && got != f {
-				err = fmt.Errorf("%s is damaged: its SHA-256 is not the manifest's", f.Name)
-			}
-			errs[i] = err
+			sums[i], errs[i] = fileSum(ctx, filepath.Join(path, f.Name))
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	for i, f := range files {
+		if errs[i] == nil && sums[i] != f {
+			faults = append(faults, Fault{f.Name, "is damaged: its SHA-256 is not the manifest's"})
+		}
+	}
+	return faults, errors.Join(errs...)
 }
 
 // Tensor returns a model tensor as float32 with its shape, from whatever shard.

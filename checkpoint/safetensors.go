@@ -97,6 +97,16 @@ func tensorBytes(dtype string, shape []int) (int64, error) {
 // every tensor is aligned to its element size, then by name. It is the order of
 // the reference implementation, so equal tensors give equal files.
 func encodeHeader(metadata map[string]string, tensors []Tensor) ([]byte, []Tensor, error) {
+	for _, t := range tensors {
+		if want, err := tensorBytes(t.DType, t.Shape); err == nil && want != int64(len(t.Bytes)) {
+			return nil, nil, fmt.Errorf("tensor %q: %s of shape %v has %d bytes, got %d", t.Name, t.DType, t.Shape, want, len(t.Bytes))
+		}
+	}
+	return encodeShapes(metadata, tensors)
+}
+
+// encodeShapes is encodeHeader for tensors whose bytes are elsewhere.
+func encodeShapes(metadata map[string]string, tensors []Tensor) ([]byte, []Tensor, error) {
 	order := slices.Clone(tensors)
 	slices.SortFunc(order, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(dtypeRank(b.DType), dtypeRank(a.DType)), cmp.Compare(a.Name, b.Name))
@@ -123,8 +133,6 @@ func encodeHeader(metadata map[string]string, tensors []Tensor) ([]byte, []Tenso
 		switch {
 		case err != nil:
 			return nil, nil, fmt.Errorf("tensor %q: %w", t.Name, err)
-		case want != int64(len(t.Bytes)):
-			return nil, nil, fmt.Errorf("tensor %q: %s of shape %v has %d bytes, got %d", t.Name, t.DType, t.Shape, want, len(t.Bytes))
 		case t.Name == metadataKey || t.Name == "" || !utf8.ValidString(t.Name):
 			return nil, nil, fmt.Errorf("tensor name %q is not allowed", t.Name)
 		case seen[t.Name]:
