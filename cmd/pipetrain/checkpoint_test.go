@@ -52,7 +52,7 @@ func checkpointTells(t *testing.T, run string) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	s = call("checkpoint", "show", run)
-	for _, want := range []string{"step-00000012\n", "step 12 of job tiny, seed 3, 96 sequences", "4 shards", "model.layers.0.self_attn.q_proj.weight  F32  [32 32]"} {
+	for _, want := range []string{"step-00000012\n", "step 12 of job tiny, seed 3, 96 sequences", "4 shards", "model.layers.0.self_attn.q_proj.weight           F32  [32 32]"} {
 		if s.code != 0 || !strings.Contains(s.stdout, want) {
 			t.Errorf("%+v lacks %q", s, want)
 		}

@@ -89,7 +89,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			})
 		},
 		Commands: []*cli.Command{
-			planCommand(stdout, stderr), dataCommand(stdout, stderr), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
+			planCommand(stdout, stderr), dataCommand(stdout, stderr), checkpointCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
 			statusCommand(stdout, stderr), logsCommand(stdout), cancelCommand(stdout), requeueCommand(stdout), scriptCommand(stdout),
 			compareCommand(stdout)},
 	}
