@@ -47,6 +47,12 @@ func Culprit(err error, own int) int {
 	return own
 }
 
+// ReportedError is an error that the user has been told already.
+type ReportedError struct{ Err error }
+
+func (e *ReportedError) Error() string { return e.Err.Error() }
+func (e *ReportedError) Unwrap() error { return e.Err }
+
 // environment are errors of the system that mean "this machine", not "a bug".
 var environment = []error{
 	fs.ErrNotExist, fs.ErrPermission,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
 	"github.com/pipetrain/pipetrain/collectives"
@@ -19,8 +20,21 @@ import (
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
+	"github.com/pipetrain/pipetrain/kernels/cuda"
 	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/process"
 )
+
+// backends is all that ranks may compute and communicate with.
+var backends = process.Backends{
+	Check: checkDevice, Device: openDevice, Scratch: scratchOps, Threads: threads, Card: cardOf,
+	Sharing: func(ranks int, d kernels.Device) string {
+		return sharingText(ranks, d.(*cuda.Device).Card(), mpsRuns(os.Getenv))
+	},
+	Segment: local.Create, Transport: openTransport,
+	Same: func(err error) bool { return errors.As(err, new(*mpi.Misfit)) },
+	Call: func(err error) bool { return errors.As(err, new(*mpi.Error)) },
+}
 
 // openDevice picks the compute backend that the job asks for.
 func openDevice(spec *jobs.Spec, w launcher.World) (kernels.Device, error) {
@@ -56,22 +70,22 @@ func threads(spec *jobs.Spec, w launcher.World) int {
 }
 
 // openTransport joins the world. Errors of the environment carry their exit code.
-func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child *launcher.Child) (collectives.Transport, error) {
+func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, segment *os.File) (collectives.Transport, error) {
 	var t collectives.Transport
 	var err error
-	if seg := child.Segment(); seg != nil {
-		t, err = local.Join(seg, w.Rank, w.Size, local.Options{Context: ctx})
-		seg.Close()
+	if segment != nil {
+		t, err = local.Join(segment, w.Rank, w.Size, local.Options{Context: ctx})
+		segment.Close()
 	} else if err = wireUp(w, spec.Transport.LibMPI); err == nil {
 		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit, Devices: wantsGPU(spec, w)})
 	}
-	if misfit := (*mpi.Misfit)(nil); errors.As(err, &misfit) && !errors.As(err, new(*explained)) {
+	if misfit := (*mpi.Misfit)(nil); errors.As(err, &misfit) && !errors.As(err, new(*explainedError)) {
 		lib := launcher.LibraryMPICH
 		if misfit.ABI == "Open MPI" {
 			lib = launcher.LibraryOpenMPI
 		}
 		job := launcher.Job{Binary: "pipetrain", Args: os.Args[1:], Ranks: w.Size, Root: os.Getuid() == 0}
-		err = &explained{strings.TrimSpace(launcher.Mismatch(w, lib, misfit.Path, misfit.Version, misfit.Size, job)), err}
+		err = &explainedError{strings.TrimSpace(launcher.Mismatch(w, lib, misfit.Path, misfit.Version, misfit.Size, job)), err}
 	}
 	if err != nil {
 		return nil, exitcode.With(exitcode.Environment, err)
@@ -79,14 +93,14 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, child
 	return t, nil
 }
 
-// explained is an error in better words than its own.
-type explained struct {
+// explainedError is an error in better words than its own.
+type explainedError struct {
 	text string
 	err  error
 }
 
-func (e *explained) Error() string { return e.text }
-func (e *explained) Unwrap() error { return e.err }
+func (e *explainedError) Error() string { return e.text }
+func (e *explainedError) Unwrap() error { return e.err }
 
 // finalizeLimit is what MPI_Finalize gets after the final barrier.
 const finalizeLimit = 3 * time.Second
@@ -119,4 +133,8 @@ func width(w io.Writer) int {
 		}
 	}
 	return 100
+}
+
+func consoleLog(w io.Writer) zerolog.Logger {
+	return zerolog.New(zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !colors(w)}).Level(zerolog.InfoLevel).With().Timestamp().Logger()
 }

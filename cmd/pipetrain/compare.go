@@ -142,5 +142,5 @@ func gateError(code exitcode.Code) error {
 	if code == exitcode.Finished {
 		return nil
 	}
-	return &reported{exitcode.With(code, errors.New(code.Meaning()))}
+	return &exitcode.ReportedError{Err: exitcode.With(code, errors.New(code.Meaning()))}
 }

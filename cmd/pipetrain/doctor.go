@@ -19,6 +19,7 @@ import (
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/process"
 )
 
 // gatherLimit is how long rank 0 waits for the others' reports, whose checks may take longer.
@@ -46,7 +47,7 @@ func doctorCommand(stdout io.Writer) *cli.Command {
 			}
 			if lib := c.String(probeFlag); lib != "" {
 				if err := doctor.MPIRank(ctx, stdout, join(lib)); err != nil {
-					return &reported{exitcode.With(exitcode.Environment, err)}
+					return &exitcode.ReportedError{Err: exitcode.With(exitcode.Environment, err)}
 				}
 				return nil
 			}
@@ -116,7 +117,7 @@ func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launch
 	case world.IsRank() && world.Rank > 0:
 		// Nothing joins this rank to the others. Rank 0 has most likely found the same, and says it.
 		reports = nil
-		if misfit := (*mpi.Misfit)(nil); !ended(3*time.Second) && !errors.As(refused, &misfit) {
+		if misfit := (*mpi.Misfit)(nil); !process.EndedWithin(3*time.Second) && !errors.As(refused, &misfit) {
 			fmt.Fprintf(os.Stderr, "pipetrain: doctor: rank %d on %s: %v\n", world.Rank, report.Host, refused)
 		}
 	}
@@ -141,7 +142,7 @@ func examine(ctx context.Context, c *cli.Command, stdout io.Writer, world launch
 		return exitcode.With(exitcode.Environment, err)
 	}
 	if worst == doctor.Fails || joined == nil && report.Worst == doctor.Fails {
-		return &reported{exitcode.With(exitcode.Environment, fmt.Errorf("the doctor found what would fail"))}
+		return &exitcode.ReportedError{Err: exitcode.With(exitcode.Environment, fmt.Errorf("the doctor found what would fail"))}
 	}
 	return nil
 }

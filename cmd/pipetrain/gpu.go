@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/doctor"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
@@ -76,48 +73,6 @@ func checkGPUs(spec *jobs.Spec, w launcher.World) error {
 	return nil
 }
 
-// checkShared finds ranks of a host that have one card, whoever gave it to them, and
-// refuses them unless the job allows it. Every rank calls it; it returns how many
-// ranks share this one's card.
-func checkShared(ctx context.Context, world *collectives.Comm, spec *jobs.Spec, dev kernels.Device) (int, error) {
-	own := ""
-	if g, ok := dev.(*cuda.Device); ok {
-		host, err := os.Hostname()
-		if err != nil {
-			return 0, exitcode.With(exitcode.Environment, err)
-		}
-		own = host + " " + g.Card().UUID
-	}
-	b, _ := json.Marshal(own)
-	all, err := world.AllGather(ctx, b)
-	if err != nil {
-		return 0, err
-	}
-	first, ranks := map[string]int{}, 0
-	var twice error
-	for r, b := range all {
-		var theirs string
-		if err := json.Unmarshal(b, &theirs); err != nil {
-			return 0, err
-		}
-		if theirs == "" {
-			continue
-		}
-		if theirs == own {
-			ranks++
-		}
-		if f, seen := first[theirs]; seen && twice == nil && !spec.Device.Share {
-			twice = exitcode.With(exitcode.Environment, fmt.Errorf("cuda: ranks %d and %d have one GPU (%s): give each its own, or set device.share = true", f, r, theirs))
-		} else if !seen {
-			first[theirs] = r
-		}
-	}
-	if twice != nil && world.Rank() > 0 {
-		return ranks, giveWay(twice)
-	}
-	return ranks, twice
-}
-
 // mpsRuns says whether NVIDIA's MPS serves this user: it lets processes compute on one
 // card at once, which else take turns.
 func mpsRuns(env func(string) string) bool {
@@ -127,6 +82,14 @@ func mpsRuns(env func(string) string) bool {
 	}
 	_, err := os.Stat(filepath.Join(dir, "control"))
 	return err == nil
+}
+
+// cardOf names a device's GPU, "" for another device.
+func cardOf(d kernels.Device) string {
+	if g, ok := d.(*cuda.Device); ok {
+		return g.Card().UUID
+	}
+	return ""
 }
 
 // sharingText says how ranks share a card.

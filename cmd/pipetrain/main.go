@@ -15,6 +15,8 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/process"
+	"github.com/pipetrain/pipetrain/schedule"
 )
 
 // version is set by the build (-ldflags -X main.version=…).
@@ -38,7 +40,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	// A rank started by the launcher has told it already, which says it once for all.
-	if said := (*reported)(nil); !errors.As(err, &said) {
+	if said := (*exitcode.ReportedError)(nil); !errors.As(err, &said) {
 		if wrong := (*jobs.Errors)(nil); errors.As(err, &wrong) {
 			fmt.Fprintln(stderr, wrong) // lines that begin with file:line, as editors read them
 		} else {
@@ -47,11 +49,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	return int(exitcode.Of(err))
 }
-
-// reported wraps an error that the user has been told already.
-type reported struct{ error }
-
-func (r *reported) Unwrap() error { return r.error }
 
 func command(stdout, stderr io.Writer) *cli.Command {
 	setFlag := &cli.StringSliceFlag{Name: "set", Usage: "override a key of the job: `KEY=VALUE` (may be repeated)"}
@@ -83,9 +80,9 @@ func command(stdout, stderr io.Writer) *cli.Command {
 				}
 				return exitcode.With(exitcode.Usage, fmt.Errorf("want one job file, got %d arguments (see pipetrain --help)", c.Args().Len()))
 			}
-			return start(ctx, runOptions{
-				job: c.Args().First(), sets: c.StringSlice("set"), out: c.String("out"),
-				resume: c.Bool("resume"), auto: c.Bool("auto-resume"), quiet: c.Bool("quiet"), stdout: stdout, stderr: stderr,
+			return start(ctx, process.Options{
+				Job: c.Args().First(), Sets: c.StringSlice("set"), Out: c.String("out"),
+				Resume: c.Bool("resume"), Auto: c.Bool("auto-resume"), Quiet: c.Bool("quiet"), Stdout: stdout, Stderr: stderr,
 			})
 		},
 		Commands: []*cli.Command{
@@ -98,4 +95,14 @@ func command(stdout, stderr io.Writer) *cli.Command {
 		c.DisableSliceFlagSeparator = true
 	}
 	return app
+}
+
+// start runs a job, with what this program knows of its surroundings.
+func start(ctx context.Context, o process.Options) (err error) {
+	if o.Binary, err = os.Executable(); err != nil {
+		return exitcode.With(exitcode.Environment, err)
+	}
+	o.Args, o.Env, o.Version, o.Logger, o.Backends = os.Args, os.Environ(), version, consoleLog(o.Stderr), backends
+	o.Draw = schedule.DrawOptions{Width: min(width(o.Stdout), 160), Color: colors(o.Stdout)}
+	return process.Start(ctx, o)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/process"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -114,7 +115,7 @@ func profileRuns(ctx context.Context, c *cli.Command, spec *jobs.Spec, stderr io
 	for i, v := range variants {
 		dir := filepath.Join(root, fmt.Sprint(i))
 		sets := append(append([]string{}, c.StringSlice("set")...), fmt.Sprintf("train.steps=%d", profiledSteps), "optimizer.warmup=0", "checkpoint.every=0")
-		err := start(ctx, runOptions{job: c.Args().First(), sets: append(sets, v...), out: dir, quiet: true, stdout: io.Discard, stderr: stderr})
+		err := start(ctx, process.Options{Job: c.Args().First(), Sets: append(sets, v...), Out: dir, Quiet: true, Stdout: io.Discard, Stderr: stderr})
 		if err != nil {
 			done()
 			return nil, nil, fmt.Errorf("profile: %w", err)

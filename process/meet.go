@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -26,14 +26,14 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 		f, err := openFolder(&p.o, p.spec)
 		if err == nil {
 			p.folder = f
-			if err = settle(p.spec, f, io.Discard); err == nil {
+			if err = settle(p.spec, f, p.o.Backends.Scratch, io.Discard); err == nil {
 				err = errors.Join(f.WriteJob(p.spec.Resolved()), exitcode.Clear(f.Path))
 			}
 		}
 		if err != nil {
 			say.Err = err.Error()
 		} else {
-			say.Path, say.Resume = f.Path, p.o.resume
+			say.Path, say.Resume = f.Path, p.o.Resume
 		}
 	}
 	b, _ := json.Marshal(say) // texts and numbers: cannot fail
@@ -59,7 +59,7 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 		p.agreed = true
 		return exitcode.With(exitcode.Environment, errors.New(say.Err))
 	}
-	p.o.resume = say.Resume
+	p.o.Resume = say.Resume
 	if p.folder == nil {
 		if p.folder, err = record.Join(say.Path); err != nil {
 			return exitcode.With(exitcode.Environment, fmt.Errorf("%w: the run folder must be on a file system that every rank sees", err))
@@ -90,14 +90,47 @@ type introduction struct {
 // startGuard has the ranks of this host watched; beside the start, which need not wait for it.
 func (p *process) startGuard(ranks []launcher.Guarded) {
 	var g *launcher.Guard
-	self, err := os.Executable()
-	dir, err2 := filepath.Abs(p.folder.Path)
-	if err = errors.Join(err, err2); err == nil {
-		g, err = launcher.StartGuard(self, os.Environ(), launcher.GuardConfig{RunDir: dir, Launcher: p.world.Launcher, Ranks: ranks})
+	dir, err := filepath.Abs(p.folder.Path)
+	if err == nil {
+		g, err = launcher.StartGuard(p.o.Binary, p.o.Env, launcher.GuardConfig{RunDir: dir, Launcher: p.world.Launcher, Ranks: ranks})
 	}
 	if err != nil {
 		p.log.Warn().Err(err).Msg("nobody watches over this host's ranks: a killed one may leave no exit record")
 		return
 	}
 	p.guard.Store(g)
+}
+
+// checkCards finds ranks that have one GPU, whoever gave it to them, and refuses them unless the
+// job allows it. Every rank calls it; it returns how many ranks share this one's.
+func (p *process) checkCards(ctx context.Context, world *collectives.Comm) (int, error) {
+	own := p.o.Backends.Card(p.device)
+	if own != "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return 0, exitcode.With(exitcode.Environment, err)
+		}
+		own = host + " " + own
+	}
+	all, err := world.AllGather(ctx, []byte(own))
+	if err != nil {
+		return 0, err
+	}
+	first, ranks := map[string]int{}, 0
+	for r, theirs := range all {
+		card := string(theirs)
+		if card == "" {
+			continue
+		}
+		if card == own {
+			ranks++
+		}
+		if f, seen := first[card]; !seen {
+			first[card] = r
+		} else if !p.spec.Device.Share {
+			p.agreed = true
+			return ranks, exitcode.With(exitcode.Environment, fmt.Errorf("cuda: ranks %d and %d have one GPU (%s): give each its own, or set device.share = true", f, r, card))
+		}
+	}
+	return ranks, nil
 }

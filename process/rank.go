@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"context"
@@ -16,12 +16,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/pipetrain/pipetrain/collectives"
-	"github.com/pipetrain/pipetrain/collectives/mpi"
 	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
-	"github.com/pipetrain/pipetrain/kernels/cuda"
 	"github.com/pipetrain/pipetrain/launcher"
 	"github.com/pipetrain/pipetrain/rank"
 	"github.com/pipetrain/pipetrain/record"
@@ -29,7 +27,7 @@ import (
 
 // process is one rank: what it holds between its start and its end.
 type process struct {
-	o         runOptions
+	o         Options
 	spec      *jobs.Spec
 	world     launcher.World
 	child     *launcher.Child
@@ -47,8 +45,8 @@ type process struct {
 }
 
 // beRank is a rank's whole life.
-func beRank(ctx context.Context, o runOptions, spec *jobs.Spec, world launcher.World) error {
-	child, err := launcher.OpenChild(os.Environ())
+func beRank(ctx context.Context, o Options, spec *jobs.Spec, world launcher.World) error {
+	child, err := launcher.OpenChild(o.Env)
 	if err != nil {
 		return err
 	}
@@ -87,10 +85,10 @@ func (p *process) run(ctx context.Context) error {
 	}
 	// What drives the transport must not wait for a long compute call to end. The
 	// embedded launcher has seen to that; mpirun may have bound this rank to one core.
-	if n := threads(p.spec, p.world) + 1; runtime.GOMAXPROCS(0) < n {
+	if n := p.o.Backends.Threads(p.spec, p.world) + 1; runtime.GOMAXPROCS(0) < n {
 		runtime.GOMAXPROCS(n)
 	}
-	if p.transport, err = openTransport(ctx, p.spec, p.world, p.child); err != nil {
+	if p.transport, err = p.o.Backends.Transport(ctx, p.spec, p.world, p.child.Segment()); err != nil {
 		return err
 	}
 	if got, want := p.transport.Size(), p.spec.World(); got != want {
@@ -101,15 +99,15 @@ func (p *process) run(ctx context.Context) error {
 	if err := p.openFolder(ctx, world); err != nil {
 		return err
 	}
-	sharing, err := checkShared(ctx, world, p.spec, p.device)
+	sharing, err := p.checkCards(ctx, world)
 	if err != nil {
 		return err
 	}
-	if g, ok := p.device.(*cuda.Device); ok && sharing > 1 {
-		text := sharingText(sharing, g.Card(), mpsRuns(os.Getenv))
+	if sharing > 1 {
+		text := p.o.Backends.Sharing(sharing, p.device)
 		p.log.Info().Msg(text)
-		if world.Rank() == 0 && !p.o.quiet {
-			fmt.Fprintln(p.o.stderr, "pipetrain: "+text)
+		if world.Rank() == 0 && !p.o.Quiet {
+			fmt.Fprintln(p.o.Stderr, "pipetrain: "+text)
 		}
 	}
 	p.child.Joined()
@@ -128,7 +126,7 @@ func (p *process) prepare() error {
 		return exitcode.Errorf(exitcode.Usage, "transport.kind = \"local\" is for ranks that pipetrain starts itself, and %s started this one: run pipetrain alone, or use \"auto\" or \"mpi\"", p.world.Launcher)
 	}
 	if p.child.Active() {
-		f, err := record.Join(p.o.out)
+		f, err := record.Join(p.o.Out)
 		if err != nil {
 			return exitcode.With(exitcode.Environment, err)
 		}
@@ -139,13 +137,13 @@ func (p *process) prepare() error {
 	}
 	var err error
 	if p.spec.Device.Kind == "rehearse" {
-		p.device, err = openDevice(p.spec, p.world)
+		p.device, err = p.o.Backends.Device(p.spec, p.world)
 		return err
 	}
 	if p.source, err = data.Open(p.spec.DataConfig()); err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
-	p.device, err = openDevice(p.spec, p.world)
+	p.device, err = p.o.Backends.Device(p.spec, p.world)
 	return err
 }
 
@@ -176,7 +174,7 @@ func (p *process) writeEnvironment(ctx context.Context, world *collectives.Comm)
 			return err
 		}
 	}
-	env := record.NewEnvironment(version, os.Args, os.Environ(), hosts)
+	env := record.NewEnvironment(p.o.Version, p.o.Args, p.o.Env, hosts)
 	p.shared = record.SharedCores(hosts)
 	env.Device, env.Transport = p.device.Info(), p.transport.Info()
 	if err := p.folder.WriteEnvironment(env); err != nil {
@@ -188,10 +186,10 @@ func (p *process) writeEnvironment(ctx context.Context, world *collectives.Comm)
 func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 	out := newOutput(p)
 	defer out.close()
-	_, commit, _ := record.BuildInfo(version)
+	_, commit, _ := record.BuildInfo(p.o.Version)
 	p.log.Info().Str("device", p.device.Name()).Interface("info", p.device.Info()).Str("transport", p.transport.Kind()).Interface("transport_info", p.transport.Info()).Msg("starting")
 	if i := p.device.Info(); world.Rank() == 0 && i["blas"] == "go" && i["isa"] == "go" {
-		fmt.Fprintf(p.o.stderr, "pipetrain: this processor has no vector instructions that the built-in kernels use, and no BLAS library was found: compute will be slow; install one (apt-get install libopenblas0)\n")
+		fmt.Fprintf(p.o.Stderr, "pipetrain: this processor has no vector instructions that the built-in kernels use, and no BLAS library was found: compute will be slow; install one (apt-get install libopenblas0)\n")
 	}
 	begin := time.Now()
 	var rehearsal *rank.Rehearsal
@@ -204,7 +202,7 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 	rep, err := rank.Run(ctx, rank.Config{
 		Rehearsal: rehearsal,
 		Spec:      p.spec, Transport: p.transport, Device: p.device, Data: p.source,
-		Dir: p.folder.Path, Resume: p.o.resume, Program: strings.TrimSpace("pipetrain " + version + " " + commit), Log: p.log,
+		Dir: p.folder.Path, Resume: p.o.Resume, Program: strings.TrimSpace("pipetrain " + p.o.Version + " " + commit), Log: p.log,
 		StopAsked:  p.stop.Load,
 		OnStart:    out.start,
 		BeforeSave: out.sync,
@@ -226,113 +224,4 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 		}
 	}
 	return err
-}
-
-// end tells the world how this rank ended and gives back what it holds.
-func (p *process) end(err error) error {
-	code := exitcode.Of(err)
-	if err != nil {
-		p.log.Error().Int("exit_code", int(code)).Msg(err.Error())
-		p.child.Failed(err)
-	} else {
-		p.log.Info().Msg("done")
-		p.child.Done()
-	}
-	if p.device != nil {
-		p.device.Close()
-	}
-	if p.source != nil {
-		p.source.Close()
-	}
-	if !p.child.Active() {
-		err = p.endForeign(err)
-	} else if err != nil {
-		err = &reported{err}
-	}
-	if p.transport != nil {
-		if err == nil || code == exitcode.Stopped {
-			// All are here before anyone leaves, so that closing can be bounded.
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			_ = collectives.World(p.transport).Barrier(ctx) // a lost peer is the launcher's to report
-			cancel()
-		}
-		p.transport.Close()
-	}
-	if p.folder != nil {
-		p.folder.Close()
-	}
-	return err
-}
-
-// fromPeers says whether err may be the echo of another rank's end.
-func fromPeers(err error) bool {
-	lost, call := (*collectives.ErrPeerLost)(nil), (*mpi.Error)(nil)
-	return errors.As(err, &lost) || errors.As(err, &call)
-}
-
-// endForeign ends a rank under a launcher that is not ours: the first to fail
-// writes the record and says why, and takes the world with it.
-func (p *process) endForeign(err error) error {
-	code := exitcode.Of(err)
-	host, _ := os.Hostname()
-	r := exitcode.Record{Code: code, Rank: exitcode.NoRank, Host: host, PID: os.Getpid(), Time: time.Now(), Step: int64(p.step), Launcher: string(p.world.Launcher)}
-	if err == nil {
-		if p.world.Rank == 0 {
-			if home := p.folder.Home(); home != "" {
-				if werr := exitcode.Write(home, r); werr != nil {
-					return exitcode.With(exitcode.Environment, werr)
-				}
-			}
-		}
-		return nil
-	}
-	first := true
-	if p.folder != nil {
-		r.Rank, r.Reason = exitcode.Culprit(err, p.world.Rank), err.Error()
-		if r.Rank != p.world.Rank || fromPeers(err) {
-			// The failure may be another rank's, whose guard or own word comes first.
-			time.Sleep(time.Second)
-		}
-		if home := p.folder.Home(); home != "" {
-			if won, werr := exitcode.WriteFirst(home, r); werr == nil {
-				first = won
-			}
-		}
-	} else {
-		recordEarly(p.o, p.world, err)
-	}
-	if code == exitcode.Stopped {
-		// Every rank stops at the same step: an orderly end, MPI's included.
-		if p.world.Rank != 0 {
-			return &reported{err}
-		}
-		return err
-	}
-	misfit := (*mpi.Misfit)(nil)
-	same := p.agreed || p.folder == nil && (code == exitcode.Usage || errors.As(err, &misfit)) // every rank sees the same mistake
-	if same {
-		first = p.world.Rank == 0
-	}
-	if first {
-		fmt.Fprintf(p.o.stderr, "pipetrain: rank %d on %s: %v\n", p.world.Rank, host, err)
-	}
-	if same && p.transport == nil && !first {
-		return giveWay(err)
-	}
-	if same && p.transport != nil {
-		// Whoever ends first takes the others with it, and rank 0 has the word.
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		if collectives.World(p.transport).Barrier(ctx) == nil {
-			return &reported{err}
-		}
-	}
-	if p.transport != nil {
-		if !first {
-			// The rank whose record it is has the word, and ends the world when it has spoken.
-			time.Sleep(300 * time.Millisecond)
-		}
-		p.transport.Abort(int(code))
-	}
-	return &reported{err}
 }

@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"errors"
@@ -10,18 +10,19 @@ import (
 	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
+	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/plan"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
-// scheduleName is the file in a run folder that holds the schedule of a job that names no builder.
-const scheduleName = "schedule.txt"
+// ScheduleName is the file in a run folder that holds the schedule of a job that names no builder.
+const ScheduleName = "schedule.txt"
 
 // settle gives a job with schedule.kind = "auto" the schedule that is found for it, and
 // puts that, or the user's file, into the run folder, which the resolved job then names: the run can be
 // repeated when the file is long gone. A resumed run keeps the schedule it began with.
-func settle(spec *jobs.Spec, folder *record.Folder, say io.Writer) error {
+func settle(spec *jobs.Spec, folder *record.Folder, scratch func(*jobs.Spec) (kernels.Device, error), say io.Writer) error {
 	if spec.Schedule.Kind != jobs.KindAuto && spec.Schedule.Kind != jobs.KindFile {
 		return nil
 	}
@@ -37,7 +38,7 @@ func settle(spec *jobs.Spec, folder *record.Folder, say io.Writer) error {
 		if err != nil {
 			return exitcode.With(exitcode.Usage, err)
 		}
-		ops, err := scratchOps(spec)
+		ops, err := scratch(spec)
 		if err != nil {
 			return err
 		}
@@ -47,9 +48,9 @@ func settle(spec *jobs.Spec, folder *record.Folder, say io.Writer) error {
 			return exitcode.With(exitcode.Usage, err)
 		}
 		s = found.Schedule
-		fmt.Fprintf(say, "%v\n  times from %s; the schedule is %s in the run folder\n", found, found.Costs, scheduleName)
+		fmt.Fprintf(say, "%v\n  times from %s; the schedule is %s in the run folder\n", found, found.Costs, ScheduleName)
 	}
-	path, err := filepath.Abs(folder.File(scheduleName))
+	path, err := filepath.Abs(folder.File(ScheduleName))
 	if err == nil {
 		err = record.WriteFile(path, []byte(schedule.Format(s)))
 	}
@@ -65,7 +66,7 @@ func adopt(spec *jobs.Spec, folder *record.Folder) error {
 	if spec.Schedule.Kind != jobs.KindAuto && spec.Schedule.Kind != jobs.KindFile {
 		return nil
 	}
-	path, err := filepath.Abs(folder.File(scheduleName))
+	path, err := filepath.Abs(folder.File(ScheduleName))
 	if err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
