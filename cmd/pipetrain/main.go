@@ -86,7 +86,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			})
 		},
 		Commands: []*cli.Command{
-			planCommand(stdout, stderr), dataCommand(stdout, stderr), checkpointCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
+			planCommand(stdout, stderr), dataCommand(stdout, stderr), checkpointCommand(stdout), metricsCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
 			statusCommand(stdout, stderr), logsCommand(stdout), cancelCommand(stdout), requeueCommand(stdout), scriptCommand(stdout),
 			compareCommand(stdout)},
 	}
