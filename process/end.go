@@ -135,9 +135,6 @@ func (p *process) end(err error) error {
 		}
 		p.child.Failed(err)
 	}
-	if p.device != nil {
-		p.device.Close()
-	}
 	if p.source != nil {
 		p.source.Close()
 	}
@@ -155,6 +152,9 @@ func (p *process) end(err error) error {
 			cancel()
 		}
 		p.transport.Close()
+	}
+	if p.device != nil && way == leaves {
+		p.device.Close() // after the transport, which may use its memory; see rank.Run
 	}
 	if p.folder != nil {
 		p.folder.Close()

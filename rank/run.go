@@ -101,9 +101,8 @@ const (
 )
 
 // Run performs a whole run on one rank; all ranks of the world call it together.
-func Run(ctx context.Context, c Config) (*Report, error) {
+func Run(ctx context.Context, c Config) (_ *Report, err error) {
 	var tr *Trainer
-	var err error
 	if c.Rehearsal != nil {
 		tr, err = NewRehearsal(ctx, c.Spec, c.Transport, c.Device, *c.Rehearsal)
 	} else {
@@ -112,7 +111,13 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer tr.Close()
+	defer func() {
+		// After a failure messages may still be on their way out of the memory or into it, and a peer may be
+		// reading it by itself: it goes with the process.
+		if err == nil {
+			tr.Close()
+		}
+	}()
 	tr.held = c.Held
 	rep := &Report{Tokens: c.Spec.Train.Batch * c.Spec.Model.Seq, Final: -1}
 	if c.Resume {

@@ -38,17 +38,28 @@ func (w *watchdog) guard(ctx context.Context, what func(i int) string) (context.
 	if w == nil || w.allowed <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
-	tick := time.NewTicker(max(time.Millisecond, min(w.allowed/8, time.Second)))
+	every := max(time.Millisecond, min(w.allowed/8, time.Second))
+	tick := time.NewTicker(every)
 	go func() {
 		defer tick.Stop()
-		for {
+		for last := now(); ; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
-			since := w.since.Load()
-			if waited := time.Duration(now() - since); since != 0 && waited > w.allowed {
+			at, since := now(), w.since.Load()
+			gap := at - last
+			last = at
+			if gap > 4*every.Nanoseconds() {
+				// This process did not run itself: stopped, suspended, or its machine paused. That is nobody's
+				// stall. An op that began after that is not the one seen here, and keeps its own time.
+				if since != 0 {
+					w.since.CompareAndSwap(since, min(since+gap, at))
+				}
+				continue
+			}
+			if waited := time.Duration(at - since); since != 0 && waited > w.allowed {
 				cancel(exitcode.Errorf(exitcode.Stalled, "step %d: nothing has advanced for %v (run.stall_timeout): %s", w.step.Load(), waited.Round(time.Millisecond), what(int(w.at.Load()))))
 				return
 			}
