@@ -98,7 +98,7 @@ func TestKeysAreTheFields(t *testing.T) {
 			if f.Type.Field(j).IsExported() {
 				want = append(want, tag+"."+f.Type.Field(j).Tag.Get("toml"))
 			}
-			if want[len(want)-1] == "optimizer.decay" {
+			if want[len(want)-1] == "optimizer.decay_steps" {
 				for _, r := range model.Rules() {
 					for _, k := range r.Keys {
 						if name := "optimizer." + k.Name; !slices.Contains(want, name) {

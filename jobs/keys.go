@@ -83,9 +83,10 @@ var keyList = withRuleKeys([]Key{
 
 	{Name: "optimizer.kind", Doc: ruleDoc(), Choices: ruleNames()},
 	{Name: "optimizer.lr", Doc: "Learning rate after the warm-up.", min: 0, max: 1000, above: true},
-	{Name: "optimizer.min_lr", Doc: "Learning rate at the end of the cosine; at most `lr`.", min: 0, max: 1000},
+	{Name: "optimizer.min_lr", Doc: "Learning rate at the end of the run; at most `lr`.", min: 0, max: 1000},
 	{Name: "optimizer.warmup", Doc: "Steps over which the rate rises linearly from 0; at most `train.steps`.", min: 0, max: 1e12},
-	{Name: "optimizer.decay", Doc: "What the rate does after the warm-up.", Choices: []string{"cosine", "constant"}},
+	{Name: "optimizer.decay", Doc: decaysDoc(), Choices: decayNames()},
+	{Name: "optimizer.decay_steps", Doc: "Length of the fall, at the end of the run, after a plateau (warm-up, stable, decay). 0: it begins where the warm-up ends.", min: 0, max: 1e12},
 	{Name: "optimizer.weight_decay", Doc: "Weight decay of matrices; gains have none.", min: 0, max: 100},
 	{Name: "optimizer.clip", Doc: "Largest norm of the gradient over all stages; longer ones are scaled down. 0: no clipping.", Note: "`1.0`; `0.0` for asynchronous kinds, which cannot clip", min: 0, max: 1e9},
 

@@ -19,7 +19,7 @@ func (o *Optimizer) Rule() model.Optimizer {
 // Rate returns the job's learning rate over the steps.
 func (s *Spec) Rate() model.LRSchedule {
 	o := s.Optimizer
-	return model.LRSchedule{Base: o.LR, Min: o.MinLR, Warmup: o.Warmup, Steps: s.Train.Steps, Decay: o.Decay}
+	return model.LRSchedule{Base: o.LR, Min: o.MinLR, Warmup: o.Warmup, Steps: s.Train.Steps, Decay: o.Decay, DecaySteps: o.DecaySteps}
 }
 
 // value returns where the number of a rule's key is kept.
@@ -61,7 +61,7 @@ func ruleDoc() string {
 
 // withRuleKeys puts the keys of all rules behind those of the learning rate.
 func withRuleKeys(list []Key) []Key {
-	at := 1 + slices.IndexFunc(list, func(k Key) bool { return k.Name == "optimizer.decay" })
+	at := 1 + slices.IndexFunc(list, func(k Key) bool { return k.Name == "optimizer.decay_steps" })
 	var keys []Key
 	for _, r := range model.Rules() {
 		for _, k := range r.Keys {
@@ -74,6 +74,20 @@ func withRuleKeys(list []Key) []Key {
 		}
 	}
 	return slices.Insert(list, at, keys...)
+}
+
+func decayNames() []string {
+	names, _ := model.Decays()
+	return names
+}
+
+// decaysDoc describes the key optimizer.decay.
+func decaysDoc() string {
+	names, docs := model.Decays()
+	for i := range names {
+		names[i] = "`" + names[i] + "`, " + docs[i]
+	}
+	return "How the rate falls to `min_lr` after the warm-up: " + strings.Join(names, "; ") + "."
 }
 
 func isRuleKey(leaf string) bool {

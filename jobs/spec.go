@@ -66,7 +66,8 @@ type Optimizer struct {
 	LR          float64 `toml:"lr"`
 	MinLR       float64 `toml:"min_lr"` // end of the cosine
 	Warmup      int     `toml:"warmup"` // steps of linear warm-up
-	Decay       string  `toml:"decay"`  // cosine | constant
+	Decay       string  `toml:"decay"`  // one of model.Decays
+	DecaySteps  int     `toml:"decay_steps"`
 	WeightDecay float64 `toml:"weight_decay"`
 	Clip        float64 `toml:"clip"` // global gradient norm; 0: no clipping
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -178,6 +179,14 @@ func (l *loader) validateOptimizer() {
 	}
 	if l.ok("optimizer.warmup", "train.steps") && o.Warmup > l.spec.Train.Steps {
 		l.mistake("optimizer.warmup", fmt.Sprintf("%d steps are more than train.steps = %d", o.Warmup, l.spec.Train.Steps), "at most train.steps", "")
+	}
+	if l.ok("optimizer.decay_steps", "optimizer.decay") && o.DecaySteps > 0 {
+		switch left := l.spec.Train.Steps - o.Warmup; {
+		case o.Decay == model.DecayConstant:
+			l.mistake("optimizer.decay_steps", "has no effect with optimizer.decay = \"constant\"", "leave it out, or another optimizer.decay", "")
+		case l.ok("optimizer.warmup", "train.steps") && o.Warmup <= l.spec.Train.Steps && o.DecaySteps > left:
+			l.mistake("optimizer.decay_steps", fmt.Sprintf("%d steps are more than the %d after the warm-up", o.DecaySteps, left), fmt.Sprintf("at most %d", left), "")
+		}
 	}
 	if l.ok("optimizer.lr") && float32(o.LR) == 0 {
 		l.mistake("optimizer.lr", formatFloat(o.LR)+" is 0 in fp32", "at least 1e-45", "")

@@ -32,6 +32,8 @@ func TestImpossible(t *testing.T) {
 		{"train.precision=tf32 device.kind=cpu", "train.precision: tf32 is not for device.kind = \"cpu\""},
 		{"parallel.tensor=2", "parallel.tensor: 2 ranks a stage: stages cannot be split over several ranks yet"},
 		{"optimizer.min_lr=0.01", "optimizer.min_lr: 0.01 is above optimizer.lr = 0.0003"},
+		{"optimizer.decay_steps=9 optimizer.warmup=2", "optimizer.decay_steps: 9 steps are more than the 8 after the warm-up (at most 8)"},
+		{"optimizer.decay_steps=3 optimizer.decay=constant", "optimizer.decay_steps: has no effect with optimizer.decay = \"constant\""},
 		{"optimizer.warmup=11", "optimizer.warmup: 11 steps are more than train.steps = 10"},
 		{"optimizer.lr=1e-50", "optimizer.lr: 1e-50 is 0 in fp32"},
 		{"optimizer.eps=1e-50", "optimizer.eps: 1e-50 is 0 in fp32"},

@@ -29,6 +29,29 @@ func TestLRSchedule(t *testing.T) {
 			t.Errorf("constant at %d: %g, want %g", step, got, want)
 		}
 	}
+	// Warm-up, stable, decay: closed forms at every step.
+	for shape, left := range map[string]func(x float64) float64{
+		"cosine": func(x float64) float64 { return math.Pow(math.Cos(math.Pi*x/2), 2) },
+		"linear": func(x float64) float64 { return 1 - x },
+		"sqrt":   func(x float64) float64 { return 1 - math.Sqrt(x) },
+	} {
+		for _, fall := range []int{0, 1, 5, 10} {
+			l := LRSchedule{Base: 2, Min: 0.25, Warmup: 4, Steps: 14, Decay: shape, DecaySteps: fall}
+			length := fall
+			if fall == 0 {
+				length = 10
+			}
+			for step := 1; step <= 16; step++ {
+				want := 2 * min(1, float64(step)/4)
+				if step > 14-length {
+					want = 0.25 + 1.75*left(min(1, float64(step-14+length)/float64(length)))
+				}
+				if got := l.At(step); math.Abs(got-want) > 1e-12 || step >= 4 && step <= 14-length && got != 2 {
+					t.Errorf("%s over %d at %d: %g, want %g", shape, fall, step, got, want)
+				}
+			}
+		}
+	}
 	// A warm-up as long as the run, and none at all.
 	if got := (LRSchedule{Base: 1, Warmup: 3, Steps: 3, Decay: "cosine"}).At(3); got != 1 {
 		t.Errorf("end of a run of warm-up: %g", got)
