@@ -62,17 +62,18 @@ func BenchmarkBlocks(b *testing.B) {
 		calls = append(calls, c)
 	}
 	scratch := n.alloc(work, kernels.F32)
+	x, dy := SlotIndex(m.Layers[blocks.First], SlotX), SlotIndex(m.Layers[blocks.First], SlotDY)
 	for i, c := range calls {
 		c.Work, c.Out, c.DX = scratch, edge, edge
 		if i+1 < layers {
-			c.Out = calls[i+1].Slots[blockX]
+			c.Out = calls[i+1].Slots[x]
 		}
 		if i > 0 {
-			c.DX = calls[i-1].Slots[blockDY]
+			c.DX = calls[i-1].Slots[dy]
 		}
 	}
-	noise(calls[0].Slots[blockX])
-	noise(calls[layers-1].Slots[blockDY])
+	noise(calls[0].Slots[x])
+	noise(calls[layers-1].Slots[dy])
 
 	const side = 1024
 	square := n.alloc(3*side*side, kernels.F32)

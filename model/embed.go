@@ -2,68 +2,41 @@ package model
 
 import "github.com/pipetrain/pipetrain/kernels"
 
-// Embed maps token ids to rows of a table. Ids have no gradient, so its
-// backward-p1 is empty and backward-p2 is all of its backward pass.
-type Embed struct {
-	dim    int
-	params []Param
-	slots  []Slot
+// NewEmbed returns the layer that maps ids to the rows of a table of vocab rows and dim
+// columns. A tie that is not empty is shared with the head (see Param.Tie);
+// t is the type of what it gives.
+func NewEmbed(vocab, dim int, std float64, tie string, t kernels.DType) Layer {
+	l := &layer{name: "model.embed_tokens", in: Matrix{Token, 1, kernels.I32}, out: Matrix{Token, dim, t}}
+	l.x, l.dy = l.field(SlotX, FieldIDs, UntilWeight, l.in), l.slot(SlotDY, FromInput, l.out)
+	l.made(sequence{{part: lookup{dim: dim,
+		table: l.param(Param{Name: nameEmbed, Rows: vocab, Cols: dim, Init: Init{Std: std}, Decay: true, Tie: tie})}}})
+	return l
 }
 
-// Slots of Embed, in order.
-const (
-	embedX = iota
-	embedDY
-)
-
-// NewEmbed returns the embedding of vocab tokens in dim columns. A tie that is not
-// empty is shared with the head (see Param.Tie); t is the type of what it gives.
-func NewEmbed(vocab, dim int, std float64, tie string, t kernels.DType) *Embed {
-	return &Embed{
-		dim:    dim,
-		params: []Param{{Name: nameEmbed, Rows: vocab, Cols: dim, Init: Init{Std: std}, Decay: true, Tie: tie}},
-		slots: []Slot{
-			embedX:  field(SlotX, FieldIDs, UntilWeight),
-			embedDY: perToken(SlotDY, FromInput, dim, t),
-		},
-	}
+// lookup is y[i] = table[x[i]]. Ids have no gradient, so its backward-p1 is empty and
+// backward-p2 is all of its backward pass.
+type lookup struct {
+	rows  Rows
+	dim   int
+	table *weight
 }
 
-// Name returns the Hugging Face prefix.
-func (e *Embed) Name() string { return "model.embed_tokens" }
+func (e lookup) forward(c *Call, m matrices) {
+	c.Dev.EmbeddingForward(m.y, e.table.of(c), m.x, e.rows.In(c.Shape), e.dim)
+}
 
-// Params returns the table.
-func (e *Embed) Params() []Param { return e.params }
+func (e lookup) backwardInput(*Call, matrices) {}
 
-// Slots returns what one micro-batch keeps.
-func (e *Embed) Slots() []Slot { return e.slots }
+func (e lookup) backwardWeight(c *Call, m matrices) {
+	c.Dev.EmbeddingBackwardWeight(e.table.grad(c), m.x, m.dy, e.rows.In(c.Shape), e.dim)
+}
 
-// In is an id a token.
-func (e *Embed) In() Matrix { return Matrix{Width: 1, Type: kernels.I32} }
+func (e lookup) work(Pass, kernels.Ops, Shape) int64 { return 0 }
 
-// Out is the model's dimension a token.
-func (e *Embed) Out() Matrix { return e.slots[embedDY].Matrix }
-
-// Work is 0 for every pass.
-func (e *Embed) Work(Pass, kernels.Ops, Shape) int64 { return 0 }
-
-// FLOPs counts the additions of the scatter; the other passes compute nothing.
-func (e *Embed) FLOPs(p Pass, s Shape) int64 {
+// flops counts the additions of the scatter; the other passes compute nothing.
+func (e lookup) flops(p Pass, s Shape) int64 {
 	if p == PassWeight {
-		return int64(s.Rows()) * int64(e.dim)
+		return int64(e.rows.In(s)) * int64(e.dim)
 	}
 	return 0
-}
-
-// Forward gathers Out [rows, dim].
-func (e *Embed) Forward(c *Call) {
-	c.Dev.EmbeddingForward(c.Out, c.Weights[0], c.Slots[embedX], c.Shape.Rows(), e.dim)
-}
-
-// BackwardInput does nothing.
-func (e *Embed) BackwardInput(*Call) {}
-
-// BackwardWeight scatters dy into the table's gradient.
-func (e *Embed) BackwardWeight(c *Call) {
-	c.Dev.EmbeddingBackwardWeight(c.Grads[0], c.Slots[embedX], c.Slots[embedDY], c.Shape.Rows(), e.dim)
 }

@@ -2,30 +2,31 @@ package model
 
 import "github.com/pipetrain/pipetrain/kernels"
 
-// layerNorm is y = (x − mean)·rstd·gamma + beta (arXiv 1607.06450).
+// layerNorm is y = (x − mean)·rstd·gain + bias (arXiv 1607.06450).
 type layerNorm struct {
-	dim int
-	eps float32
+	norm
+	bias *weight
 }
 
-func (n layerNorm) params(module string) []Param {
-	return []Param{gain(module, n.dim), bias(module, n.dim)}
+func (n layerNorm) forward(c *Call, m matrices) { n.compute(c, m, n.kept(c)) }
+func (n layerNorm) again(c *Call, m matrices)   { n.compute(c, m, n.fresh(c, m.work)) }
+
+func (n layerNorm) compute(c *Call, m matrices, stats [2]kernels.Buffer) {
+	c.Dev.LayerNormForward(m.y, stats[1], stats[0], m.x, n.gain.of(c), n.bias.of(c), n.rows.In(c.Shape), n.dim, n.eps)
 }
 
-func (n layerNorm) stats() []string { return []string{"rstd", "mean"} }
-
-func (n layerNorm) forward(d kernels.Ops, y kernels.Buffer, stats []kernels.Buffer, x kernels.Buffer, w []kernels.Buffer, rows int) {
-	d.LayerNormForward(y, stats[1], stats[0], x, w[0], w[1], rows, n.dim, n.eps)
-}
-
-func (n layerNorm) backwardInput(d kernels.Device, dx, dy, residual, x kernels.Buffer, stats, w []kernels.Buffer, rows int) {
-	add := !residual.Empty()
-	if add {
-		d.Copy(dx, residual)
+func (n layerNorm) backwardInput(c *Call, m matrices) {
+	if m.dx.Empty() {
+		return
 	}
-	d.LayerNormBackwardInput(dx, dy, x, stats[1], stats[0], w[0], rows, n.dim, add)
+	add, stats := !m.add.Empty(), n.kept(c)
+	if add {
+		c.Dev.Copy(m.dx, m.add)
+	}
+	c.Dev.LayerNormBackwardInput(m.dx, m.dy, m.x, stats[1], stats[0], n.gain.of(c), n.rows.In(c.Shape), n.dim, add)
 }
 
-func (n layerNorm) backwardWeight(d kernels.Ops, g []kernels.Buffer, dy, x kernels.Buffer, stats []kernels.Buffer, rows int) {
-	d.LayerNormBackwardWeight(g[0], g[1], dy, x, stats[1], stats[0], rows, n.dim)
+func (n layerNorm) backwardWeight(c *Call, m matrices) {
+	stats := n.kept(c)
+	c.Dev.LayerNormBackwardWeight(n.gain.grad(c), n.bias.grad(c), m.dy, m.x, stats[1], stats[0], n.rows.In(c.Shape), n.dim)
 }

@@ -168,12 +168,12 @@ func TestCarelessLayersAreNoticed(t *testing.T) {
 		},
 		"overwrites a gradient": func(p Pass, c *Call) {
 			if p == PassWeight {
-				c.Dev.Zero(c.Grads[blockWO])
+				c.Dev.Zero(c.Grads[2])
 			}
 		},
 		"overwrites its input in backward-p1": func(p Pass, c *Call) {
 			if p == PassInput {
-				c.Dev.Zero(c.Slots[blockX])
+				c.Dev.Zero(c.Slots[0])
 			}
 		},
 	} {
@@ -186,9 +186,9 @@ func TestCarelessLayersAreNoticed(t *testing.T) {
 		})
 	}
 	// A gradient that is kept for backward-p2 is read there.
-	for _, slot := range []int{blockDY, blockDN2, blockDH1, blockDQKV, blockDN1} {
+	for _, name := range []string{SlotDY, "dn2", "dh1", "dqkv", "dn1"} {
 		tr := trials()["odd/block"]
-		name := tr.layer.Slots()[slot].Name
+		slot := SlotIndex(tr.layer, name)
 		tr.layer = careless{tr.layer, func(p Pass, c *Call) {
 			if p == PassWeight {
 				c.Dev.Zero(c.Slots[slot])
@@ -199,10 +199,9 @@ func TestCarelessLayersAreNoticed(t *testing.T) {
 		}
 	}
 	// A slot that claims a shorter life than it needs.
-	for _, slot := range []int{blockX, blockO, blockH1, blockRSTD1, blockRSTD2, blockHidden, blockAct} {
+	for _, name := range []string{SlotX, "o", "h1", "rstd1", "rstd2", "hidden", "act"} {
 		tr := trials()["odd/block"]
-		name := tr.layer.Slots()[slot].Name
-		tr.layer = shortened{tr.layer, slot}
+		tr.layer = shortened{tr.layer, SlotIndex(tr.layer, name)}
 		if err := mayPanic(func() error { return tr.check(dev, split(tr.n)) }); err == nil {
 			t.Errorf("%s freed at backward-p1: not noticed", name)
 		}

@@ -2,31 +2,59 @@ package model
 
 import "github.com/pipetrain/pipetrain/kernels"
 
-// norm is a normalisation of rows of dim columns that learns a gain, and maybe a
-// bias. It keeps statistics, one f32 a row each.
-type norm interface {
-	// params declares what it learns; module is its Hugging Face name.
-	params(module string) []Param
-	// stats names its statistics.
-	stats() []string
-	// forward writes y [rows, dim] and stats [rows] each. The backward-p2 of the Linear
-	// that follows calls it again on what was kept: y costs one element-wise pass to
-	// compute and a whole rows × dim matrix to keep from F to W.
-	forward(d kernels.Ops, y kernels.Buffer, stats []kernels.Buffer, x kernels.Buffer, w []kernels.Buffer, rows int)
-	// backwardInput computes dx = residual + the norm's gradient; the residual is
-	// the gradient that bypasses the norm, empty for none.
-	backwardInput(d kernels.Device, dx, dy, residual, x kernels.Buffer, stats, w []kernels.Buffer, rows int)
-	// backwardWeight adds to the gradients of params, [dim] each.
-	backwardWeight(d kernels.Ops, g []kernels.Buffer, dy, x kernels.Buffer, stats []kernels.Buffer, rows int)
+// norm is what the normalisations share: rows of dim columns, a gain, and
+// statistics, one f32 a row each.
+type norm struct {
+	rows  Rows
+	dim   int
+	eps   float32
+	gain  *weight
+	stats []*slot
 }
 
-// newNorm returns the norm of a model of cfg.
-func newNorm(cfg Config) norm {
+// newNorm returns the norm of a decoder of cfg. module is its Hugging Face name, mark
+// ends the names of its statistics.
+func newNorm(l *layer, cfg Config, module, mark string) part {
+	n := norm{dim: cfg.Dim, eps: float32(cfg.NormEps), gain: l.param(gain(module, cfg.Dim))}
+	n.keep(l, "rstd"+mark)
 	if cfg.Norm == NormLayer {
-		return layerNorm{cfg.Dim, float32(cfg.NormEps)}
+		n.keep(l, "mean"+mark)
+		return layerNorm{n, l.bias(bias(module, cfg.Dim))}
 	}
-	return rmsnorm{cfg.Dim, float32(cfg.NormEps)}
+	return rmsnorm{n}
 }
+
+// keep declares a statistic.
+func (n *norm) keep(l *layer, name string) {
+	n.stats = append(n.stats, l.slot(name, UntilWeight, Matrix{n.rows, 1, kernels.F32}))
+}
+
+// kept returns the statistics of a call, fresh returns scratch for them.
+func (n norm) kept(c *Call) (stats [2]kernels.Buffer) {
+	for i, s := range n.stats {
+		stats[i] = s.of(c)
+	}
+	return stats
+}
+
+func (n norm) fresh(c *Call, work kernels.Buffer) (stats [2]kernels.Buffer) {
+	free := room{all: work}
+	for i, s := range n.stats {
+		stats[i] = free.take(s.Len(c.Shape), kernels.F32)
+	}
+	return stats
+}
+
+func (n norm) againWork(s Shape) int64 {
+	var free room
+	for _, st := range n.stats {
+		free.take(st.Len(s), kernels.F32)
+	}
+	return free.end
+}
+
+func (n norm) work(Pass, kernels.Ops, Shape) int64 { return 0 }
+func (n norm) flops(Pass, Shape) int64             { return 0 }
 
 // gain and bias declare a norm's parameters.
 func gain(module string, dim int) Param {
@@ -36,18 +64,3 @@ func gain(module string, dim int) Param {
 func bias(module string, dim int) Param {
 	return Param{Name: module + ".bias", Rows: 1, Cols: dim, Vector: true}
 }
-
-// scratch hands out parts of a pass's work buffer.
-type scratch struct{ rest kernels.Buffer }
-
-// take returns n elements of type t, from the next aligned place.
-func (s *scratch) take(n int64, t kernels.DType) kernels.Buffer {
-	f := floatsOf(n, t)
-	b := s.rest.Slice(0, f).As(t).Slice(0, n)
-	f = min(align(f), s.rest.Len)
-	s.rest = s.rest.Slice(f, s.rest.Len-f)
-	return b
-}
-
-// floatsOf returns the f32 elements that n elements of type t take.
-func floatsOf(n int64, t kernels.DType) int64 { return (n*t.Size() + 3) / 4 }

@@ -2,28 +2,27 @@ package model
 
 import "github.com/pipetrain/pipetrain/kernels"
 
-// rmsnorm is y = x · rstd · gamma (arXiv 1910.07467).
-type rmsnorm struct {
-	dim int
-	eps float32
+// rmsnorm is y = x · rstd · gain (arXiv 1910.07467).
+type rmsnorm struct{ norm }
+
+func (n rmsnorm) forward(c *Call, m matrices) { n.compute(c, m, n.kept(c)) }
+func (n rmsnorm) again(c *Call, m matrices)   { n.compute(c, m, n.fresh(c, m.work)) }
+
+func (n rmsnorm) compute(c *Call, m matrices, stats [2]kernels.Buffer) {
+	c.Dev.RMSNormForward(m.y, stats[0], m.x, n.gain.of(c), n.rows.In(c.Shape), n.dim, n.eps)
 }
 
-func (n rmsnorm) params(module string) []Param { return []Param{gain(module, n.dim)} }
-
-func (n rmsnorm) stats() []string { return []string{"rstd"} }
-
-func (n rmsnorm) forward(d kernels.Ops, y kernels.Buffer, stats []kernels.Buffer, x kernels.Buffer, w []kernels.Buffer, rows int) {
-	d.RMSNormForward(y, stats[0], x, w[0], rows, n.dim, n.eps)
-}
-
-func (n rmsnorm) backwardInput(d kernels.Device, dx, dy, residual, x kernels.Buffer, stats, w []kernels.Buffer, rows int) {
-	add := !residual.Empty()
-	if add {
-		d.Copy(dx, residual)
+func (n rmsnorm) backwardInput(c *Call, m matrices) {
+	if m.dx.Empty() {
+		return
 	}
-	d.RMSNormBackwardInput(dx, dy, x, stats[0], w[0], rows, n.dim, add)
+	add := !m.add.Empty()
+	if add {
+		c.Dev.Copy(m.dx, m.add)
+	}
+	c.Dev.RMSNormBackwardInput(m.dx, m.dy, m.x, n.kept(c)[0], n.gain.of(c), n.rows.In(c.Shape), n.dim, add)
 }
 
-func (n rmsnorm) backwardWeight(d kernels.Ops, g []kernels.Buffer, dy, x kernels.Buffer, stats []kernels.Buffer, rows int) {
-	d.RMSNormBackwardWeight(g[0], dy, x, stats[0], rows, n.dim)
+func (n rmsnorm) backwardWeight(c *Call, m matrices) {
+	c.Dev.RMSNormBackwardWeight(n.gain.grad(c), m.dy, m.x, n.kept(c)[0], n.rows.In(c.Shape), n.dim)
 }

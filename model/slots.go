@@ -1,23 +1,11 @@
 package model
 
-import "github.com/pipetrain/pipetrain/kernels"
-
 // alignElems is 64 f32 elements, 256 bytes: the alignment of buffers that
 // share one allocation, as device memory itself is aligned.
 const alignElems = 64
 
 // align rounds a number of f32 elements up.
 func align(n int64) int64 { return (n + alignElems - 1) / alignElems * alignElems }
-
-// perToken returns a slot of width columns a token.
-func perToken(name string, life Life, width int, t kernels.DType) Slot {
-	return Slot{Name: name, Life: life, Matrix: Matrix{Width: width, Type: t}}
-}
-
-// field returns a slot with a number a token from the data source.
-func field(name, field string, life Life) Slot {
-	return Slot{Name: name, Life: life, Matrix: Matrix{Width: 1, Type: kernels.I32}, Field: field}
-}
 
 // Bytes returns what the slots of one life of a layer take in a call of shape sh,
 // each slot rounded up to the 256 bytes to which memory is aligned.
