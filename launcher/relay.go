@@ -37,7 +37,7 @@ func newRelay(cfg Config) *relay {
 	if cfg.RunDir != "" {
 		r.logs = filepath.Join(cfg.RunDir, LogDir)
 	}
-	r.rank0, _ = cfg.Stdout.(*os.File)
+	r.rank0 = fileOf(cfg.Stdout)
 	// Both streams usually are one terminal: one lock for both.
 	lock := &sync.Mutex{}
 	r.stdout = &lineWriter{mu: lock, w: cfg.Stdout, clear: clearCode(cfg.Stdout)}
@@ -45,10 +45,19 @@ func newRelay(cfg Config) *relay {
 	return r
 }
 
+// fileOf returns the file that w is or passes on to, nil where there is none.
+func fileOf(w io.Writer) *os.File {
+	if s, ok := w.(interface{ File() *os.File }); ok {
+		return s.File()
+	}
+	f, _ := w.(*os.File)
+	return f
+}
+
 // clearCode wipes what a progress line left where w is a terminal; the next
 // drawing of the line repairs it.
 func clearCode(w io.Writer) string {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f := fileOf(w); f != nil && term.IsTerminal(int(f.Fd())) {
 		return "\r\x1b[K"
 	}
 	return ""

@@ -44,7 +44,7 @@ type Config struct {
 
 	Logger zerolog.Logger
 	// Stdout and Stderr get what the ranks print. Rank 0 inherits Stdout itself
-	// where it is a file, so that a progress line on a terminal works; lines of
+	// where it is a file, or has a File that it passes on to, so that a progress line on a terminal works; lines of
 	// other ranks, and all of stderr, are relayed whole, with the rank in front.
 	Stdout, Stderr io.Writer
 }

@@ -144,6 +144,10 @@ func (p *process) end(err error) error {
 	} else if err != nil {
 		err = &exitcode.ReportedError{Err: err}
 	}
+	if err == nil && p.show != nil {
+		p.show() // what people read comes after what says how the run ended
+		p.o.Stdout.Flush(patience)
+	}
 	if p.transport != nil {
 		if way == leaves {
 			// All are here before anyone leaves, so that closing can be bounded.
@@ -204,6 +208,7 @@ func (p *process) endForeign(e ending, err error) (way, error) {
 			// The rank whose record it is has the word, and ends the world when it has spoken.
 			time.Sleep(patience)
 		}
+		p.o.Stderr.Flush(patience)
 		p.transport.Abort(int(e.code))
 	}
 	return way, err

@@ -87,7 +87,7 @@ func (o *output) close() {
 	}
 }
 
-// finish writes summary and trace and shows the timeline.
+// finish writes summary and trace, and leaves the timeline to be shown.
 func (o *output) finish(rep *rank.Report, failure error, took time.Duration) error {
 	o.close()
 	s := baseSummary(o.p.o.Version, o.p.spec)
@@ -115,7 +115,7 @@ func (o *output) finish(rep *rank.Report, failure error, took time.Duration) err
 		return exitcode.With(exitcode.Environment, err)
 	}
 	if !o.p.o.Quiet && failure == nil {
-		return o.show(rep, s)
+		o.p.show = func() { o.show(rep, s) }
 	}
 	return nil
 }

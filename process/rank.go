@@ -39,6 +39,7 @@ type process struct {
 	log       zerolog.Logger
 	shared    string // which ranks share cores; rank 0 alone knows
 	step      int
+	show      func()                         // draws the end of a run; nil: nothing is to be shown
 	agreed    bool                           // all ranks end for one error, which rank 0 told them
 	lifeline  int                            // see launcher.OpenLifeline; 0: none
 	guard     atomic.Pointer[launcher.Guard] // nil under the embedded launcher, and on all ranks of a host but one

@@ -9,7 +9,7 @@ import (
 )
 
 // show draws the last steps' typical timeline beside the predicted one.
-func (o *output) show(rep *rank.Report, s record.Summary) error {
+func (o *output) show(rep *rank.Report, s record.Summary) {
 	w := o.p.o.Stdout
 	if rep.Predicted != nil {
 		from := "the op times of the first steps"
@@ -17,15 +17,11 @@ func (o *output) show(rep *rank.Report, s record.Summary) error {
 			from = "the modelled op times"
 		}
 		fmt.Fprintf(w, "\npredicted, from %s:\n", from)
-		if err := schedule.Draw(w, rep.Predicted, o.p.o.Draw); err != nil {
-			return err
-		}
+		o.draw(rep.Predicted)
 	}
 	if rep.Measured != nil {
 		fmt.Fprintf(w, "\nmeasured (a step of median length):\n")
-		if err := schedule.Draw(w, rep.Measured, o.p.o.Draw); err != nil {
-			return err
-		}
+		o.draw(rep.Measured)
 	}
 	if s.Device == "rehearse" {
 		fmt.Fprintf(w, "\nrehearsed %d steps, %.0f tokens/s; nothing was computed\n", s.Steps, s.TokensPerSecond)
@@ -50,7 +46,12 @@ func (o *output) show(rep *rank.Report, s record.Summary) error {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "run folder %s\n", o.p.folder.Path)
-	return nil
+}
+
+func (o *output) draw(line *schedule.Timeline) {
+	if err := schedule.Draw(o.p.o.Stdout, line, o.p.o.Draw); err != nil {
+		o.p.log.Warn().Err(err).Msg("the timeline cannot be drawn")
+	}
 }
 
 // flops prints TFLOP/s with three digits.

@@ -17,6 +17,7 @@ import (
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/launcher"
+	"github.com/pipetrain/pipetrain/progress"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -28,7 +29,7 @@ type Options struct {
 	Out            string
 	Resume, Quiet  bool
 	Auto           bool // resume where Out has a checkpoint, else start afresh
-	Stdout, Stderr io.Writer
+	Stdout, Stderr *progress.Stream
 
 	Args     []string // of this program, its name included
 	Env      []string
@@ -97,7 +98,7 @@ func launch(ctx context.Context, o Options, spec *jobs.Spec) error {
 		return err
 	}
 	defer folder.Close()
-	say := o.Stdout
+	var say io.Writer = o.Stdout
 	if o.Quiet {
 		say = io.Discard
 	}

@@ -68,10 +68,10 @@ func New(c Config) *Progress {
 		p.c.Interval = logInterval
 	}
 	if c.Log != nil {
-		f, ok := c.Log.(*os.File)
-		p.log = zerolog.New(zerolog.ConsoleWriter{Out: c.Log, TimeFormat: time.TimeOnly, NoColor: !ok || !Terminal(f)}).With().Timestamp().Logger()
+		f := FileOf(c.Log)
+		p.log = zerolog.New(zerolog.ConsoleWriter{Out: c.Log, TimeFormat: time.TimeOnly, NoColor: f == nil || !Terminal(f)}).With().Timestamp().Logger()
 	}
-	if f, ok := c.Out.(*os.File); ok && Terminal(f) {
+	if f := FileOf(c.Out); f != nil && Terminal(f) {
 		p.width = func() int {
 			w, _, err := term.GetSize(int(f.Fd()))
 			if err != nil || w <= 0 {

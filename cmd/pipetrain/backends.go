@@ -135,6 +135,6 @@ func width(w io.Writer) int {
 	return 100
 }
 
-func consoleLog(w io.Writer) zerolog.Logger {
-	return zerolog.New(zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !colors(w)}).Level(zerolog.InfoLevel).With().Timestamp().Logger()
+func consoleLog(w io.Writer, colors bool) zerolog.Logger {
+	return zerolog.New(zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !colors}).Level(zerolog.InfoLevel).With().Timestamp().Logger()
 }

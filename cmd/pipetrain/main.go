@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/launcher"
 	"github.com/pipetrain/pipetrain/process"
+	"github.com/pipetrain/pipetrain/progress"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -39,15 +41,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	// A rank started by the launcher has told it already, which says it once for all.
-	if said := (*exitcode.ReportedError)(nil); !errors.As(err, &said) {
-		if wrong := (*jobs.Errors)(nil); errors.As(err, &wrong) {
-			fmt.Fprintln(stderr, wrong) // lines that begin with file:line, as editors read them
-		} else {
-			fmt.Fprintf(stderr, "pipetrain: %v\n", err)
-		}
-	}
+	tell(stderr, err)
 	return int(exitcode.Of(err))
+}
+
+// tell says what went wrong, unless it was said.
+func tell(stderr io.Writer, err error) {
+	if said := (*exitcode.ReportedError)(nil); errors.As(err, &said) {
+		return
+	}
+	if wrong := (*jobs.Errors)(nil); errors.As(err, &wrong) {
+		fmt.Fprintln(stderr, wrong) // lines that begin with file:line, as editors read them
+		return
+	}
+	fmt.Fprintf(stderr, "pipetrain: %v\n", err)
 }
 
 func command(stdout, stderr io.Writer) *cli.Command {
@@ -82,8 +89,8 @@ func command(stdout, stderr io.Writer) *cli.Command {
 			}
 			return start(ctx, process.Options{
 				Job: c.Args().First(), Sets: c.StringSlice("set"), Out: c.String("out"),
-				Resume: c.Bool("resume"), Auto: c.Bool("auto-resume"), Quiet: c.Bool("quiet"), Stdout: stdout, Stderr: stderr,
-			})
+				Resume: c.Bool("resume"), Auto: c.Bool("auto-resume"), Quiet: c.Bool("quiet"),
+			}, stdout, stderr)
 		},
 		Commands: []*cli.Command{
 			planCommand(stdout, stderr), dataCommand(stdout, stderr), checkpointCommand(stdout), metricsCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
@@ -97,12 +104,24 @@ func command(stdout, stderr io.Writer) *cli.Command {
 	return app
 }
 
-// start runs a job, with what this program knows of its surroundings.
-func start(ctx context.Context, o process.Options) (err error) {
+// start runs a job, with what this program knows of its surroundings. What a run writes for people
+// does not decide how it ends: nobody may read it.
+func start(ctx context.Context, o process.Options, stdout, stderr io.Writer) (err error) {
 	if o.Binary, err = os.Executable(); err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
-	o.Args, o.Env, o.Version, o.Logger, o.Backends = os.Args, os.Environ(), version, consoleLog(o.Stderr), backends
-	o.Draw = schedule.DrawOptions{Width: min(width(o.Stdout), 160), Color: colors(o.Stdout)}
-	return process.Start(ctx, o)
+	o.Stdout, o.Stderr = progress.NewStream(stdout), progress.NewStream(stderr)
+	o.Args, o.Env, o.Version, o.Logger, o.Backends = os.Args, os.Environ(), version, consoleLog(o.Stderr, colors(stderr)), backends
+	o.Draw = schedule.DrawOptions{Width: min(width(stdout), 160), Color: colors(stdout)}
+	if err = process.Start(ctx, o); err != nil {
+		tell(o.Stderr, err)
+		err = &exitcode.ReportedError{Err: err}
+	}
+	end := time.Now().Add(lastWords)
+	o.Stdout.Flush(time.Until(end))
+	o.Stderr.Flush(time.Until(end))
+	return err
 }
+
+// lastWords is what a reader gets to take the end of what a run writes.
+const lastWords = time.Second

@@ -115,7 +115,7 @@ func profileRuns(ctx context.Context, c *cli.Command, spec *jobs.Spec, stderr io
 	for i, v := range variants {
 		dir := filepath.Join(root, fmt.Sprint(i))
 		sets := append(append([]string{}, c.StringSlice("set")...), fmt.Sprintf("train.steps=%d", profiledSteps), "optimizer.warmup=0", "checkpoint.every=0")
-		err := start(ctx, process.Options{Job: c.Args().First(), Sets: append(sets, v...), Out: dir, Quiet: true, Stdout: io.Discard, Stderr: stderr})
+		err := start(ctx, process.Options{Job: c.Args().First(), Sets: append(sets, v...), Out: dir, Quiet: true}, io.Discard, stderr)
 		if err != nil {
 			done()
 			return nil, nil, fmt.Errorf("profile: %w", err)
