@@ -29,10 +29,6 @@ const LogsName = "logs"
 // brought nothing: "<newest checkpoint's step>:<starts in a row>".
 const RestartsName = "slurm.restarts"
 
-// LockName is the file in the run folder whose lock a batch script has for as long as it runs, and
-// a process that submits one while it does.
-const LockName = "slurm.lock"
-
 // Script returns the batch script of a job, or which value cannot be put into one.
 // It can be started any number of times: a start goes on from the newest
 // checkpoint, and the script puts itself back into the queue where that makes sense.
@@ -226,7 +222,7 @@ func programWords(spec *jobs.Spec, l Launch) []string {
 	for _, set := range l.Sets {
 		words = append(words, "--set", strings.ReplaceAll(quote(set), arrayMark, `'"$SLURM_ARRAY_TASK_ID"'`))
 	}
-	return append(words, quote(l.Job))
+	return append(words, quote(l.Job), notLock)
 }
 
 // bound lists the folders that a container must see under their own names.

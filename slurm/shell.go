@@ -46,11 +46,13 @@ ask() {
 	} else {
 		b.WriteString("  [ -z \"$step\" ] || [ \"$1\" = TERM ] || [ \"$1\" = LIMIT ] || kill -USR1 \"$step\" 2>/dev/null\n")
 	}
-	fmt.Fprintf(b, `}
+	b.WriteString(`}
 trap 'ask USR1' USR1
 trap 'ask USR2' USR2
 trap 'ask TERM' TERM
-
+`)
+	takeFolder(b)
+	fmt.Fprintf(b, `
 mkdir -p "$run/%s" || { say "the run folder cannot be made"; exit 3; }
 if [ "$(recorded)" = 0 ]; then
   say "the run has finished already"
