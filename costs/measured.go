@@ -48,7 +48,7 @@ func Measure(stages int, runs ...[]Sample) (*Measured, error) {
 			switch {
 			case s.Op.Kind.IsSend():
 				sent[message{s.Step, s.Op}] = s.Start
-			case !s.Op.Kind.IsRecv():
+			case !s.Op.Kind.IsTransfer():
 				k := keyOf(s.Op)
 				times[k] = append(times[k], s.End-s.Start)
 				if k.kind == schedule.BackwardWeight {
@@ -61,7 +61,7 @@ func Measure(stages int, runs ...[]Sample) (*Measured, error) {
 			if !s.Op.Kind.IsRecv() {
 				continue
 			}
-			send := sendOf(s.Op)
+			send := s.Op.Send()
 			at, ok := sent[message{s.Step, send}]
 			switch k := keyOf(send); {
 			case !ok:
@@ -79,15 +79,6 @@ func Measure(stages int, runs ...[]Sample) (*Measured, error) {
 		m.times[k] = median(x)
 	}
 	return m, nil
-}
-
-func sendOf(recv schedule.Op) schedule.Op {
-	if recv.Kind == schedule.RecvF {
-		recv.Kind, recv.Stage = schedule.SendF, recv.Stage-1
-	} else {
-		recv.Kind, recv.Stage = schedule.SendB, recv.Stage+1
-	}
-	return recv
 }
 
 // Compute implements schedule.Costs.

@@ -180,12 +180,10 @@ func (j *job) simulate(r *Result, s *schedule.Schedule, exact bool) (*schedule.S
 			return nil, nil, nil, err
 		}
 	case j.spec.Parallel.Replicas > 1 || len(s.Place) > 1:
-		// Reductions take time, and only lowered schedules have them. The window of
-		// sends is left open: choosing it takes longer than all the rest.
-		if s, err = schedule.Passes(schedule.AddTransfers, schedule.AddReduceGrad)(s); err != nil {
+		// Reductions take time, and only lowered schedules have them.
+		if s, err = schedule.Passes(schedule.AddTransfers, schedule.AddReduceGrad, schedule.Pace)(s); err != nil {
 			return nil, nil, nil, err
 		}
-		s.Window = s.Microbatches
 	}
 	t, err := schedule.Simulate(s, cut.costsOf(s))
 	if err != nil {

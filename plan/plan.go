@@ -194,9 +194,9 @@ func concatText(n int, p2 string) string {
 	return fmt.Sprint(n)
 }
 
-// withoutTransfers leaves SEND and RECV out of a timeline.
+// withoutTransfers leaves SEND, RECV and WAIT out of a timeline.
 func withoutTransfers(t *schedule.Timeline) *schedule.Timeline {
-	moves := func(e schedule.Event) bool { return e.Op.Kind.IsSend() || e.Op.Kind.IsRecv() }
+	moves := func(e schedule.Event) bool { return e.Op.Kind.IsTransfer() }
 	if !slices.ContainsFunc(t.Events, moves) {
 		return t
 	}

@@ -8,9 +8,7 @@ import (
 
 	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/exitcode"
-	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
-	"github.com/pipetrain/pipetrain/schedule"
 )
 
 // equip gives the machine what the device can do beside its operations, as the job's
@@ -108,22 +106,11 @@ func (r router) add(c courier, peers []int, why map[int]string, must bool) (left
 // neighbours lists the world ranks with which this one exchanges messages, ascending.
 func (tr *Trainer) neighbours() []int {
 	var out []int
-	s := tr.work.Schedule
-	for _, op := range s.Programs[tr.place.Stage] {
-		peer := -1
-		switch {
-		case op.Kind.IsSend():
-			to := op.Stage + 1
-			if op.Kind == schedule.SendB {
-				to = op.Stage - 1
-			}
-			peer = s.RankOf(to, op.First)
-		case op.Kind.IsRecv():
-			peer = s.RankOf(sendOf(op).Stage, op.First)
-		default:
+	for _, op := range tr.m.program {
+		if !op.Kind.IsTransfer() {
 			continue
 		}
-		w := tr.grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: peer})
+		w := tr.m.peer(op)
 		if !slices.Contains(out, w) {
 			out = append(out, w)
 		}

@@ -13,10 +13,10 @@ import (
 // device and a transport (dry) it allocates and frees exactly as it would with
 // them: the memory plan is a dry step.
 type machine struct {
-	sched   *schedule.Schedule
-	me      int // pipeline rank
-	program []schedule.Op
-	pacing  pacing
+	sched    *schedule.Schedule
+	me       int // pipeline rank
+	program  []schedule.Op
+	horizons []int // receives before horizons[i] are posted before op i
 
 	arena  *kernels.Arena
 	dev    kernels.Device // nil when dry
@@ -35,8 +35,8 @@ type machine struct {
 	losses kernels.Block // F64, one a micro-batch
 	sums   kernels.Block // F64, the squared gradient norm of each parameter here
 
-	posted  map[int]parcel // receives in flight, by program index
-	sending map[int]send   // sends in flight, by program index
+	posted  map[schedule.Op]parcel // receives in flight
+	sending map[schedule.Op]send   // sends in flight
 
 	// pretend passes an op's modelled time, counted from its start; nil where the op is performed.
 	pretend func(op schedule.Op, start int64)
@@ -60,7 +60,7 @@ type send struct {
 
 // tag names a message by what is sent: the same on both sides.
 func tag(stages int, op schedule.Op) int {
-	send := sendOf(op)
+	send := op.Send()
 	t := (send.First*stages + send.Stage) * 2
 	if send.Kind == schedule.SendB {
 		t++
@@ -68,21 +68,10 @@ func tag(stages int, op schedule.Op) int {
 	return t % clockTag
 }
 
-// sendOf returns the send that a receive belongs to; a send is its own.
-func sendOf(op schedule.Op) schedule.Op {
-	switch op.Kind {
-	case schedule.RecvF:
-		op.Kind, op.Stage = schedule.SendF, op.Stage-1
-	case schedule.RecvB:
-		op.Kind, op.Stage = schedule.SendB, op.Stage+1
-	}
-	return op
-}
-
 // step performs the program once.
 func (m *machine) step(ctx context.Context) error {
-	m.posted = map[int]parcel{}
-	m.sending = map[int]send{}
+	m.posted = map[schedule.Op]parcel{}
+	m.sending = map[schedule.Op]send{}
 	if m.clock != nil {
 		if err := m.clock.begin(); err != nil {
 			return fmt.Errorf("rank %d: %w", m.me, err)
@@ -97,12 +86,9 @@ func (m *machine) step(ctx context.Context) error {
 	next := 0 // first op whose receive is not yet posted
 	for i, op := range m.program {
 		m.dog.advance(i)
-		if err := m.complete(ctx, i); err != nil {
-			return m.fail(i, op, err)
-		}
-		for ; next < m.pacing.horizon[i]; next++ {
-			if m.program[next].Kind.IsRecv() {
-				if err := m.post(ctx, next); err != nil {
+		for ; next < m.horizons[i]; next++ {
+			if recv := m.program[next]; recv.Kind.IsRecv() {
+				if err := m.post(ctx, recv); err != nil {
 					return m.fail(i, op, err)
 				}
 			}
@@ -113,12 +99,10 @@ func (m *machine) step(ctx context.Context) error {
 	}
 	m.settle()
 	m.dog.advance(len(m.program))
-	err := m.complete(ctx, len(m.program))
-	if err == nil && m.clock != nil {
-		err = m.clock.end(m.record)
-	}
-	if err != nil {
-		return fmt.Errorf("rank %d: at the end of the step: %w", m.me, err)
+	if m.clock != nil {
+		if err := m.clock.end(m.record); err != nil {
+			return fmt.Errorf("rank %d: at the end of the step: %w", m.me, err)
+		}
 	}
 	if left := m.arena.Used() - before; left != 0 {
 		return fmt.Errorf("rank %d: the step ended with %d bytes still in use: the schedule leaves micro-batches unfinished", m.me, left)
@@ -131,8 +115,7 @@ func (m *machine) fail(i int, op schedule.Op, err error) error {
 }
 
 // post makes room for a message and starts receiving it.
-func (m *machine) post(ctx context.Context, i int) error {
-	op := m.program[i]
+func (m *machine) post(ctx context.Context, op schedule.Op) error {
 	st := m.stages[op.Stage]
 	var to kernels.Buffer
 	var err error
@@ -144,13 +127,17 @@ func (m *machine) post(ctx context.Context, i int) error {
 	if err != nil || m.courier == nil {
 		return err
 	}
-	m.posted[i], err = m.courier.recv(ctx, m.sender(op), tag(m.sched.Stages, op), to)
+	m.posted[op], err = m.courier.recv(ctx, m.peer(op), tag(m.sched.Stages, op), to)
 	return err
 }
 
-// sender returns the world rank that a receive is from.
-func (m *machine) sender(recv schedule.Op) int {
-	return m.world(m.sched.RankOf(sendOf(recv).Stage, recv.First))
+// peer returns the world rank at the other end of a transfer.
+func (m *machine) peer(op schedule.Op) int {
+	other := op.Recv()
+	if op.Kind.IsRecv() {
+		other = op.Send()
+	}
+	return m.world(m.sched.RankOf(other.Stage, op.First))
 }
 
 func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
@@ -181,12 +168,15 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 	case schedule.RecvF, schedule.RecvB:
 		category = "wait"
 		if m.courier != nil {
-			err = m.posted[i].wait(ctx)
-			delete(m.posted, i)
+			err = m.posted[op].wait(ctx)
+			delete(m.posted, op)
 		}
 	case schedule.SendF, schedule.SendB:
 		category = "transfer"
-		err = m.send(ctx, st, i, op)
+		err = m.send(ctx, st, op)
+	case schedule.WaitF, schedule.WaitB:
+		category = "wait"
+		err = m.complete(ctx, op)
 	case schedule.ReduceGrad:
 		category = "reduce"
 		if m.reduce != nil {
@@ -296,15 +286,12 @@ func (m *machine) backward(st *stage, op schedule.Op) error {
 }
 
 // send starts sending what the op before it computed.
-func (m *machine) send(ctx context.Context, st *stage, i int, op schedule.Op) error {
+func (m *machine) send(ctx context.Context, st *stage, op schedule.Op) error {
 	f := st.frame(op.First)
-	var peer int
 	var block kernels.Block
 	if op.Kind == schedule.SendF {
-		peer = op.Stage + 1
 		block, f.out = f.out, kernels.Block{}
 	} else {
-		peer = op.Stage - 1
 		block, f.dx = f.dx, kernels.Block{}
 		if st.fused[op.First] {
 			delete(st.frames, op.First)
@@ -316,27 +303,26 @@ func (m *machine) send(ctx context.Context, st *stage, i int, op schedule.Op) er
 	s := send{block: block}
 	if m.courier != nil {
 		var err error
-		to := m.world(m.sched.RankOf(peer, op.First))
-		if s.parcel, err = m.courier.send(ctx, to, tag(m.sched.Stages, op), block.Buffer); err != nil {
+		if s.parcel, err = m.courier.send(ctx, m.peer(op), tag(m.sched.Stages, op), block.Buffer); err != nil {
 			return err
 		}
 	}
-	m.sending[i] = s
+	m.sending[op] = s
 	return nil
 }
 
-// complete waits for the sends that the pacing wants complete before op i and
-// frees their buffers.
-func (m *machine) complete(ctx context.Context, i int) error {
-	for _, k := range m.pacing.release[i] {
-		s := m.sending[k]
-		if s.parcel != nil {
-			if err := s.parcel.wait(ctx); err != nil {
-				return fmt.Errorf("waiting for op %d (%s): %w", k, m.program[k], err)
-			}
-		}
-		m.arena.Free(s.block)
-		delete(m.sending, k)
+// complete waits for the send that a WAIT is of and frees its buffer.
+func (m *machine) complete(ctx context.Context, wait schedule.Op) error {
+	s, ok := m.sending[wait.Send()]
+	if !ok {
+		return fmt.Errorf("%s is not on its way", wait.Send())
 	}
+	if s.parcel != nil {
+		if err := s.parcel.wait(ctx); err != nil {
+			return err
+		}
+	}
+	m.arena.Free(s.block)
+	delete(m.sending, wait.Send())
 	return nil
 }

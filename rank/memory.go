@@ -45,24 +45,7 @@ type Work struct {
 
 // PlanMemory performs one step of a rank on a dry arena.
 func PlanMemory(w Work, pipelineRank int, ops kernels.Ops) (Memory, error) {
-	return planMemory(w, pipelineRank, pace(w.Schedule), ops)
-}
-
-// PlanMemories is PlanMemory of every pipeline rank.
-func PlanMemories(w Work, ops kernels.Ops) ([]Memory, error) {
-	paces := pace(w.Schedule)
-	out := make([]Memory, w.Schedule.Ranks)
-	for r := range out {
-		var err error
-		if out[r], err = planMemory(w, r, paces, ops); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func planMemory(w Work, pipelineRank int, paces []pacing, ops kernels.Ops) (Memory, error) {
-	m, err := newMachine(w, pipelineRank, paces, kernels.NewArena(kernels.Buffer{}), nil, ops)
+	m, err := newMachine(w, pipelineRank, kernels.NewArena(kernels.Buffer{}), nil, ops)
 	if err != nil {
 		return Memory{}, err
 	}
@@ -72,18 +55,30 @@ func planMemory(w Work, pipelineRank int, paces []pacing, ops kernels.Ops) (Memo
 	return measure(m.arena), nil
 }
 
+// PlanMemories is PlanMemory of every pipeline rank.
+func PlanMemories(w Work, ops kernels.Ops) ([]Memory, error) {
+	out := make([]Memory, w.Schedule.Ranks)
+	for r := range out {
+		var err error
+		if out[r], err = PlanMemory(w, r, ops); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 func measure(a *kernels.Arena) Memory {
 	peak, by := a.Peak()
 	return Memory{Arena: a.Extent(), Peak: peak, ByCategory: maps.Clone(by)}
 }
 
 // newMachine makes a rank's machine and allocates what lives as long as the run.
-func newMachine(w Work, me int, paces []pacing, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) (*machine, error) {
+func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) (*machine, error) {
 	if !w.Schedule.Lowered {
 		return nil, fmt.Errorf("schedule %s is not lowered: it has no transfers", w.Schedule.Name)
 	}
 	program := w.Schedule.Programs[me]
-	m := &machine{sched: w.Schedule, me: me, program: program, pacing: paces[me], arena: arena, dev: dev, beside: w.P2Stream}
+	m := &machine{sched: w.Schedule, me: me, program: program, horizons: schedule.Horizons(program), arena: arena, dev: dev, beside: w.P2Stream}
 	m.stages = newStages(w, me, arena, dev, ops)
 	params := 0
 	for _, i := range m.order() {

@@ -138,7 +138,7 @@ func newTrainer(spec *jobs.Spec, w Work, t collectives.Transport) (*Trainer, err
 
 // machine makes the rank's machine over an arena; without a device it rehearses.
 func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) error {
-	m, err := newMachine(tr.work, tr.place.Stage, pace(tr.work.Schedule), arena, dev, ops)
+	m, err := newMachine(tr.work, tr.place.Stage, arena, dev, ops)
 	if err != nil {
 		return err
 	}

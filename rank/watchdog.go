@@ -87,8 +87,8 @@ func (m *machine) waitsFor(i int) string {
 	}
 	op := m.program[i]
 	text := fmt.Sprintf("rank %d is at op %d, %s", me, i, op)
-	if op.Kind.IsRecv() {
-		text += fmt.Sprintf(", and waits for rank %d", m.sender(op))
+	if op.Kind.IsRecv() || op.Kind.IsWait() {
+		text += fmt.Sprintf(", and waits for rank %d", m.peer(op))
 	}
 	return text
 }

@@ -31,20 +31,8 @@ func (c *channels) index(send Op) int {
 	if c.s.Direction != nil {
 		d = int(c.s.Direction[send.First])
 	}
-	at := (d*c.s.Stages + send.Stage) * 2
-	if send.Kind == SendB {
-		at++
-	}
-	return c.alias[at]
+	return c.alias[(d*c.s.Stages+send.Stage)*2+int(kinds[send.Kind].way)]
 }
 
 // count returns how many numbers there are.
 func (c *channels) count() int { return len(c.alias) }
-
-// sendOf returns the send that a receive belongs to.
-func sendOf(recv Op) Op {
-	if recv.Kind == RecvF {
-		return op(recv.Stage-1, SendF, recv.First)
-	}
-	return op(recv.Stage+1, SendB, recv.First)
-}

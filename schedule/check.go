@@ -33,33 +33,38 @@ func (e *CheckError) Error() string {
 // and W (or B) once for each stage and micro-batch, on the rank that the schedule
 // places it; no order that waits for itself, also not through transfers, be they
 // buffered or rendezvous; sends and receives of each channel in the same
-// order; reductions after the last weight gradient and in an order that cannot deadlock.
+// order, each send waited for; reductions after the last weight gradient and in an order that cannot deadlock.
 // A schedule that is not lowered is judged by what Lower would make of it.
 // Any value of Schedule is safe to pass. The error is a *CheckError.
 func Check(s *Schedule) error {
-	if err := checkShape(s); err != nil {
-		return err
+	_, err := checked(s)
+	return err
+}
+
+// checked checks a schedule and returns it lowered.
+func checked(s *Schedule) (*Schedule, error) {
+	err := checkShape(s)
+	if err == nil {
+		err = checkComplete(s)
 	}
-	if err := checkComplete(s); err != nil {
-		return err
+	if err == nil {
+		err = checkOrder(s)
 	}
-	if err := checkOrder(s); err != nil {
-		return err
+	if err == nil && !s.Lowered {
+		s, err = addOps(s)
 	}
-	lowered := s
-	if !s.Lowered {
-		lowered, _ = Passes(AddTransfers, AddReduceGrad)(s)
+	if err == nil {
+		err = checkTransfers(s)
 	}
-	if err := checkTransfers(lowered); err != nil {
-		return err
+	for _, rendezvous := range []bool{false, true} {
+		if err == nil {
+			err = checkDeadlock(s, rendezvous)
+		}
 	}
-	if err := checkDeadlock(lowered, false); err != nil {
-		return err
+	if err != nil {
+		return nil, err
 	}
-	if !s.Lowered {
-		return nil // Lower gives it the window that rendezvous sends need
-	}
-	return checkDeadlock(lowered, true)
+	return s, nil
 }
 
 func wrong(format string, args ...any) *CheckError {
@@ -95,8 +100,6 @@ func checkShape(s *Schedule) error {
 		return wrong("%d directions, but no direction for each micro-batch", len(s.Place))
 	case s.Direction != nil && len(s.Direction) != s.Microbatches:
 		return wrong("directions for %d micro-batches instead of %d", len(s.Direction), s.Microbatches)
-	case s.Window < 0 || s.Window > 0 && !s.Lowered:
-		return wrong("a window of %d sends: it is 1 or more, and belongs to lowered schedules", s.Window)
 	case s.Async != nil && (s.Async.Every < 1 || s.Async.Every > s.Microbatches || s.Async.Delay > s.Microbatches):
 		return wrong("an update covers 1 to %d micro-batches and a delay is at most that; not %d and %d",
 			s.Microbatches, s.Async.Every, s.Async.Delay)
@@ -139,15 +142,14 @@ func badOp(s *Schedule, o Op) string {
 		return fmt.Sprintf("micro-batches are 0 to %d", s.Microbatches-1)
 	case o.Last < o.First:
 		return "its micro-batches go down"
-	case o.Last != o.First && !o.Kind.ranged():
+	case o.Last != o.First && !kinds[o.Kind].ranged:
 		return fmt.Sprintf("%s covers one micro-batch", o.Kind)
 	case o.Kind == Update && s.Async == nil:
 		return "an update within the program belongs to asynchronous schedules"
-	case !s.Lowered && (o.Kind.IsSend() || o.Kind.IsRecv() || o.Kind == ReduceGrad):
+	case !s.Lowered && (o.Kind.IsTransfer() || o.Kind == ReduceGrad):
 		return "transfers and reductions belong to lowered schedules"
 	}
-	// The stage's neighbour that a transfer needs.
-	if (o.Kind == SendF || o.Kind == RecvB) && o.Stage == s.Stages-1 || (o.Kind == SendB || o.Kind == RecvF) && o.Stage == 0 {
+	if from, to := o.Send().Stage, o.Recv().Stage; o.Kind.IsTransfer() && (min(from, to) < 0 || max(from, to) >= s.Stages) {
 		return "no stage is on the other side"
 	}
 	return ""

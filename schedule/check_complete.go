@@ -1,31 +1,6 @@
 package schedule
 
-// seen bits of a stage and micro-batch.
-const (
-	sawF = 1 << iota
-	sawI
-	sawW
-	sawB
-	sawUpdate
-	sentF
-	recvdF
-	sentB
-	recvdB
-)
-
-func sawBit(k Kind) uint16 {
-	switch k {
-	case Forward:
-		return sawF
-	case BackwardInput:
-		return sawI
-	case BackwardWeight:
-		return sawW
-	case Backward:
-		return sawB
-	}
-	return sawUpdate
-}
+import "fmt"
 
 // checkComplete checks that each stage and micro-batch has one F and one B, or one I and one
 // W, on its rank; and in an asynchronous schedule one Update.
@@ -55,7 +30,7 @@ func checkComplete(s *Schedule) error {
 				if err := checkOnce(s, r, i, k, *cell); err != nil {
 					return err
 				}
-				*cell |= sawBit(o.Kind)
+				*cell |= o.Kind.bit()
 			}
 		}
 	}
@@ -70,15 +45,15 @@ func checkComplete(s *Schedule) error {
 			cell := saw[stage*s.Microbatches+k]
 			kind := Kind(0)
 			switch {
-			case cell&sawF == 0:
+			case cell&Forward.bit() == 0:
 				kind = Forward
-			case cell&(sawI|sawW|sawB) == 0:
+			case cell&(gradBits|Backward.bit()) == 0:
 				kind = Backward
-			case cell&(sawI|sawB) == 0:
+			case cell&madeBits[back] == 0:
 				kind = BackwardInput
-			case cell&(sawW|sawB) == 0:
+			case cell&weightBits == 0:
 				kind = BackwardWeight
-			case s.Async != nil && cell&sawUpdate == 0:
+			case s.Async != nil && cell&Update.bit() == 0:
 				kind = Update
 			default:
 				continue
@@ -92,14 +67,14 @@ func checkComplete(s *Schedule) error {
 // checkOnce says whether op i of rank r may follow what was seen of micro-batch k.
 func checkOnce(s *Schedule, r, i, k int, saw uint16) error {
 	o := s.Programs[r][i]
-	switch bit := sawBit(o.Kind); {
+	switch bit := o.Kind.bit(); {
 	case saw&bit != 0:
 		return wrongOp(s, r, i, "%s is there twice", op(o.Stage, o.Kind, k))
-	case bit == sawB && saw&(sawI|sawW) != 0, bit&(sawI|sawW) != 0 && saw&sawB != 0:
+	case o.Kind == Backward && saw&gradBits != 0, bit&gradBits != 0 && saw&Backward.bit() != 0:
 		return wrongOp(s, r, i, "stage %d, micro-batch %d: B is I and W in one, and cannot stand beside them", o.Stage, k)
-	case bit == sawUpdate && saw&(sawW|sawB) == 0:
+	case o.Kind == Update && saw&weightBits == 0:
 		return wrongOp(s, r, i, "the weight gradient of micro-batch %d comes after the update that needs it", k)
-	case bit == sawUpdate && (o.First%s.Async.Every != 0 || o.Last != min(o.First+s.Async.Every, s.Microbatches)-1):
+	case o.Kind == Update && (o.First%s.Async.Every != 0 || o.Last != min(o.First+s.Async.Every, s.Microbatches)-1):
 		return wrongOp(s, r, i, "an update covers %d micro-batches", s.Async.Every)
 	}
 	return nil
@@ -191,44 +166,44 @@ func missingForward(s *Schedule) error {
 }
 
 // checkTransfers checks a lowered schedule's transfers and reductions: each
-// tensor that changes ranks sent once after it is made and received once before it
+// tensor that changes ranks sent once after it is made, waited for once after that, and received once before it
 // is needed, each channel received in the order sent, each stage reduced once
 // by each of its ranks when its gradients are complete.
 func checkTransfers(s *Schedule) error {
-	m := s.Microbatches
-	saw := make([]uint16, s.Stages*m)
+	saw := make([]uint16, s.Stages*s.Microbatches)
 	free := newChannels(s)
 	sent := make([][]int, free.count())
 	for r, program := range s.Programs {
 		for i, o := range program {
-			cell := &saw[o.Stage*m+o.First]
-			recv, send := s.transfers(o)
-			switch {
-			case o.Kind.IsCompute():
-				if recv.Kind == RecvF && *cell&recvdF == 0 || recv.Kind == RecvB && *cell&recvdB == 0 {
+			if o.Kind.IsCompute() {
+				if recv, _ := s.transfers(o); recv.Kind != 0 && saw[s.cell(o)]&recv.Kind.bit() == 0 {
 					return wrongOp(s, r, i, "%s must stand before it", recv)
 				}
-				for k := o.First; k <= o.Last; k++ {
-					saw[o.Stage*m+k] |= sawBit(o.Kind)
-				}
-			case o.Kind.IsSend() || o.Kind.IsRecv():
-				if err := checkTransfer(s, r, i, cell); err != nil {
-					return err
-				}
-				if o.Kind.IsSend() {
-					ch := free.index(o)
-					sent[ch] = append(sent[ch], o.First)
-				}
+			} else if !o.Kind.IsTransfer() {
+				continue
+			} else if why := badTransfer(s, r, o, saw[s.cell(o)]); why != "" {
+				return wrongOp(s, r, i, "%s", why)
 			}
-			_ = send
+			for k := o.First; k <= o.Last; k++ {
+				saw[o.Stage*s.Microbatches+k] |= o.Kind.bit()
+			}
+			if o.Kind.IsSend() {
+				ch := free.index(o)
+				sent[ch] = append(sent[ch], o.First)
+			}
 		}
 	}
 	for stage := range s.Stages {
-		for k := range m {
-			for _, kind := range []Kind{Forward, BackwardInput} {
-				_, send := s.transfers(op(stage, kind, k))
-				if send.Kind == SendF && saw[stage*m+k]&sentF == 0 || send.Kind == SendB && saw[stage*m+k]&sentB == 0 {
-					return missing(s, send)
+		for k := range s.Microbatches {
+			for _, way := range wayOps {
+				_, send := s.transfers(op(stage, way.made, k))
+				if send.Kind == 0 {
+					continue
+				}
+				for _, o := range []Op{send, send.wait()} {
+					if saw[s.cell(o)]&o.Kind.bit() == 0 {
+						return missing(s, o)
+					}
 				}
 			}
 		}
@@ -239,36 +214,35 @@ func checkTransfers(s *Schedule) error {
 	return checkReductions(s)
 }
 
-// checkTransfer checks one SEND or RECV against what its rank did before it.
-func checkTransfer(s *Schedule, r, i int, cell *uint16) error {
-	o := s.Programs[r][i]
-	if home := s.RankOf(o.Stage, o.First); home != r {
-		return wrongOp(s, r, i, "stage %d of micro-batch %d is on rank %d", o.Stage, o.First, home)
+// Sets of kinds: both halves of a split backward, and what ends each of them.
+var (
+	gradBits   = BackwardInput.bit() | BackwardWeight.bit()
+	weightBits = BackwardWeight.bit() | Backward.bit()
+	madeBits   = [...]uint16{forth: Forward.bit(), back: BackwardInput.bit() | Backward.bit()} // what makes a tensor that goes this way
+)
+
+// badTransfer returns what is wrong with a SEND, RECV or WAIT after what its rank did with the micro-batch
+// on that stage before it, or "".
+func badTransfer(s *Schedule, r int, o Op, saw uint16) string {
+	other, made := o.Recv().Stage, madeBits[kinds[o.Kind].way]
+	if o.Kind.IsRecv() {
+		other = o.Send().Stage
 	}
-	var other int
-	var bit, made, needed uint16
-	switch o.Kind {
-	case SendF:
-		other, bit, made = o.Stage+1, sentF, sawF
-	case SendB:
-		other, bit, made = o.Stage-1, sentB, sawI|sawB
-	case RecvF:
-		other, bit, needed = o.Stage-1, recvdF, sawF
-	case RecvB:
-		other, bit, needed = o.Stage+1, recvdB, sawI|sawB
-	}
-	switch {
+	switch home := s.RankOf(o.Stage, o.First); {
+	case home != r:
+		return fmt.Sprintf("stage %d of micro-batch %d is on rank %d", o.Stage, o.First, home)
 	case s.RankOf(other, o.First) == r:
-		return wrongOp(s, r, i, "stage %d is on this rank too: nothing is sent", other)
-	case *cell&bit != 0:
-		return wrongOp(s, r, i, "it is there twice")
-	case made != 0 && *cell&made == 0:
-		return wrongOp(s, r, i, "what it sends is not made yet")
-	case *cell&needed != 0:
-		return wrongOp(s, r, i, "what it receives was needed before")
+		return fmt.Sprintf("stage %d is on this rank too: nothing is sent", other)
+	case saw&o.Kind.bit() != 0:
+		return "it is there twice"
+	case o.Kind.IsSend() && saw&made == 0:
+		return "what it sends is not made yet"
+	case o.Kind.IsWait() && saw&o.Send().Kind.bit() == 0:
+		return fmt.Sprintf("%s must stand before it", o.Send())
+	case o.Kind.IsRecv() && saw&made != 0:
+		return "what it receives was needed before"
 	}
-	*cell |= bit
-	return nil
+	return ""
 }
 
 // checkChannels checks that receives of a channel come in the order of its sends.
@@ -280,7 +254,7 @@ func checkChannels(s *Schedule, sent [][]int) error {
 			if !o.Kind.IsRecv() {
 				continue
 			}
-			send := sendOf(o)
+			send := o.Send()
 			ch := free.index(send)
 			if k := sent[ch][next[ch]]; k != o.First {
 				return wrongOp(s, r, i, "rank %d sends %s before; a channel is received in the order sent",

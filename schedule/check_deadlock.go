@@ -1,18 +1,14 @@
 package schedule
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // checkOrder checks that the compute ops can run at all: a dry run in which a
 // tensor is on the next stage's rank as soon as it is made.
 func checkOrder(s *Schedule) error { return newDryRun(s, false, false).run() }
 
-// checkDeadlock dry-runs a lowered schedule with its transfers. Sends do not hold
-// up their rank, except that a SEND waits for the one a window before on its channel. With
-// rendezvous, a send is over only when its receive is posted; a rank posts
-// receives early: at any op, those of the next compute op and of the one after it.
+// checkDeadlock dry-runs a lowered schedule with its transfers. A SEND does not hold up its
+// rank; a WAIT does until the send is over: at once, or with rendezvous when its receive is
+// posted, which the receiver does ahead (Horizons).
 func checkDeadlock(s *Schedule, rendezvous bool) error {
 	return newDryRun(s, true, rendezvous).run()
 }
@@ -21,32 +17,34 @@ func checkDeadlock(s *Schedule, rendezvous bool) error {
 type dryRun struct {
 	s                     *Schedule
 	transfers, rendezvous bool
-	saw                   []uint16 // ops done, by stage × micro-batches
-	inF, inB, posF, posB  []bool   // input, gradient arrived; its receive posted
-	pending               [][]Op   // the sends under way on each channel
-	free                  *channels
+	saw                   []uint16  // kinds done, by stage × micro-batches
+	in                    [2][]bool // the stage's input, the gradient of its output is on its rank
+	posted                [2][]bool // its receive is posted
 	pc                    []int
-	posted, ahead         []int // ops whose receives are posted; compute ops between pc and there
-	joined                []int // ranks that wait in a stage's reduction or are through
-	joinedAt              []int // pc of the reduction that a rank joined
+	horizons              [][]int // by rank, where there are transfers
+	next                  []int   // by rank: receives before it are posted
+	joined                []int   // ranks that wait in a stage's reduction or are through
+	joinedAt              []int   // pc of the reduction that a rank joined
 	blocked               []bool
 	ready                 []int
 }
 
 func newDryRun(s *Schedule, transfers, rendezvous bool) *dryRun {
-	cells := s.Stages * s.Microbatches
 	d := &dryRun{
 		s: s, transfers: transfers, rendezvous: rendezvous,
-		saw: make([]uint16, cells),
-		inF: make([]bool, cells), inB: make([]bool, cells), posF: make([]bool, cells), posB: make([]bool, cells),
-		free: newChannels(s),
-		pc:   make([]int, s.Ranks), posted: make([]int, s.Ranks), ahead: make([]int, s.Ranks),
+		saw: make([]uint16, s.Stages*s.Microbatches), in: twoWays[bool](s),
+		pc: make([]int, s.Ranks), next: make([]int, s.Ranks),
 		joined: make([]int, s.Stages), joinedAt: make([]int, s.Ranks),
 		blocked: make([]bool, s.Ranks),
 	}
-	d.pending = make([][]Op, d.free.count())
+	if transfers {
+		d.posted = twoWays[bool](s)
+		for _, program := range s.Programs {
+			d.horizons = append(d.horizons, Horizons(program))
+		}
+	}
 	for k := range s.Microbatches {
-		d.inF[k] = true
+		d.in[forth][k] = true
 	}
 	return d
 }
@@ -76,127 +74,83 @@ func (d *dryRun) run() error {
 	return nil
 }
 
-// post posts rank r's receives up to the second compute op from here.
+// post posts the receives that rank r posts before its next op.
 func (d *dryRun) post(r int) {
 	if !d.transfers {
 		return
 	}
-	program := d.s.Programs[r]
-	for d.ahead[r] < 2 {
-		i := d.posted[r]
-		if i == len(program) {
-			return
-		}
-		d.posted[r]++
-		if program[i].Kind.IsCompute() {
-			d.ahead[r]++
-			continue
-		}
-		o := program[i]
+	for ; d.next[r] < d.horizons[r][d.pc[r]]; d.next[r]++ {
+		o := d.s.Programs[r][d.next[r]]
 		if !o.Kind.IsRecv() {
 			continue
 		}
-		cell := d.cell(o)
-		if o.Kind == RecvF {
-			d.posF[cell] = true
-		} else {
-			d.posB[cell] = true
-		}
-		send := sendOf(o)
-		ch := &d.pending[d.free.index(send)]
-		if i := slices.Index(*ch, send); i >= 0 {
-			*ch = slices.Delete(*ch, i, i+1)
-			d.arrive(send)
-			d.wake(d.s.RankOf(send.Stage, send.First))
+		way, send := kinds[o.Kind].way, o.Send()
+		d.posted[way][d.s.cell(o)] = true
+		if d.saw[d.s.cell(send)]&send.Kind.bit() != 0 {
+			d.arrive(way, send)
 		}
 	}
 }
 
-func (d *dryRun) cell(o Op) int { return o.Stage*d.s.Microbatches + o.First }
-
 // perform performs one op, or returns false when it has to wait.
 func (d *dryRun) perform(r int, o Op) bool {
-	cell := d.cell(o)
-	switch {
-	case o.Kind.IsSend():
-		return !d.transfers || d.send(o)
-	case o.Kind == RecvF:
-		return !d.transfers || d.inF[cell]
-	case o.Kind == RecvB:
-		return !d.transfers || d.inB[cell]
-	case o.Kind == ReduceGrad:
-		return !d.transfers || d.reduce(r, o)
-	case o.Kind == Update:
-		return true // checkComplete saw that it follows its gradients
+	cell, k := d.s.cell(o), &kinds[o.Kind]
+	if k.class != computes && !d.transfers {
+		return true
+	}
+	switch k.class {
+	case receives:
+		return d.in[k.way][cell]
+	case waits:
+		return d.in[k.way][d.s.cell(o.Recv())]
+	case sends:
+		d.saw[cell] |= o.Kind.bit()
+		if !d.rendezvous || d.posted[k.way][d.s.cell(o.Recv())] {
+			d.arrive(k.way, o)
+		}
+		return true
+	case updates:
+		return o.Kind == Update || d.reduce(r, o) // checkComplete saw that an update follows its gradients
 	}
 	if !d.inputs(o) {
 		return false
 	}
-	d.ahead[r]--
-	for k := o.First; k <= o.Last; k++ {
-		d.saw[o.Stage*d.s.Microbatches+k] |= sawBit(o.Kind)
+	for mb := o.First; mb <= o.Last; mb++ {
+		d.saw[o.Stage*d.s.Microbatches+mb] |= o.Kind.bit()
 	}
-	made, send := Op{}, Op{}
-	switch o.Kind {
-	case Forward:
-		if o.Stage == d.s.Stages-1 {
-			d.inB[cell] = true
-		} else {
-			made = op(o.Stage, SendF, o.First)
-		}
-	case BackwardInput, Backward:
-		if o.Stage > 0 {
-			made = op(o.Stage, SendB, o.First)
-		}
-	}
-	if _, send = d.s.transfers(o); made.Kind != 0 && (!d.transfers || send.Kind == 0) {
-		d.arrive(made)
+	if o.Kind == Forward && o.Stage == d.s.Stages-1 {
+		d.in[back][cell] = true
+	} else if _, send := d.s.transfers(o); k.send != 0 && (!d.transfers || send.Kind == 0) && o.Stage+wayStep[kinds[k.send].way] >= 0 {
+		d.arrive(kinds[k.send].way, op(o.Stage, k.send, o.First)) // to a stage of this rank, or as if it were
 	}
 	return true
 }
 
 // inputs says whether a compute op's inputs are there.
 func (d *dryRun) inputs(o Op) bool {
-	cell := d.cell(o)
-	switch o.Kind {
-	case Forward:
-		return d.inF[cell]
-	case BackwardInput, Backward:
-		return d.inB[cell] && d.saw[cell]&sawF != 0
-	}
-	for k := o.First; k <= o.Last; k++ {
-		if d.saw[o.Stage*d.s.Microbatches+k]&sawI == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func (d *dryRun) send(o Op) bool {
-	ch := &d.pending[d.free.index(o)]
-	if len(*ch) >= d.s.SendWindow() {
+	k := &kinds[o.Kind]
+	if k.recv != 0 && !d.in[kinds[k.recv].way][d.s.cell(o)] {
 		return false
 	}
-	cell := d.cell(o)
-	posted := o.Kind == SendF && d.posF[cell+d.s.Microbatches] || o.Kind == SendB && d.posB[cell-d.s.Microbatches]
-	if d.rendezvous && !posted {
-		*ch = append(*ch, o)
-		return true
+	return k.needs == 0 || d.did(o) > o.Last
+}
+
+// did returns the first micro-batch of op for which its stage has not done yet what op needs; the one after its last where it has.
+func (d *dryRun) did(o Op) int {
+	for mb := o.First; mb <= o.Last; mb++ {
+		if d.saw[o.Stage*d.s.Microbatches+mb]&kinds[o.Kind].needs.bit() == 0 {
+			return mb
+		}
 	}
-	d.arrive(o)
-	return true
+	return o.Last + 1
 }
 
 // arrive puts what a send carries on the rank of its other end.
-func (d *dryRun) arrive(send Op) {
-	cell := d.cell(send)
-	if send.Kind == SendF {
-		d.inF[cell+d.s.Microbatches] = true
-		d.wake(d.s.RankOf(send.Stage+1, send.First))
-	} else {
-		d.inB[cell-d.s.Microbatches] = true
-		d.wake(d.s.RankOf(send.Stage-1, send.First))
-	}
+func (d *dryRun) arrive(way way, send Op) {
+	recv := send.Recv()
+	d.in[way][d.s.cell(recv)] = true
+	d.wake(d.s.RankOf(recv.Stage, recv.First))
+	d.wake(d.s.RankOf(send.Stage, send.First)) // which may wait for it
 }
 
 func (d *dryRun) reduce(r int, o Op) bool {
@@ -265,9 +219,8 @@ func (d *dryRun) explain(r int) error {
 // waitsFor returns the op that rank r's op o waits for, and the rank that has
 // it; ok is false when that op is nowhere ahead of that rank.
 func (d *dryRun) waitsFor(r int, o Op) (rank int, for_ Op, ok bool) {
-	s, cell := d.s, d.cell(o)
-	k := o.First
-	switch {
+	s, k := d.s, &kinds[o.Kind]
+	switch recv := k.recv; {
 	case o.Kind == ReduceGrad:
 		for _, h := range s.Holders(o.Stage) {
 			if h != r && d.toCome(h, o) {
@@ -275,30 +228,22 @@ func (d *dryRun) waitsFor(r int, o Op) (rank int, for_ Op, ok bool) {
 			}
 		}
 		return r, o, false
-	case o.Kind.IsSend():
-		prev := d.pending[d.free.index(o)][0]
-		recv := op(prev.Stage+1, RecvF, prev.First)
-		if o.Kind == SendB {
-			recv = op(prev.Stage-1, RecvB, prev.First)
-		}
-		rank = s.RankOf(recv.Stage, recv.First)
-		return rank, recv, d.toCome(rank, recv)
-	case o.Kind == BackwardWeight:
-		for ; k < o.Last && d.saw[o.Stage*s.Microbatches+k]&sawI != 0; k++ {
-		}
-		for_ = op(o.Stage, BackwardInput, k)
-	case o.Kind != Forward && o.Kind != RecvF && d.saw[cell]&sawF == 0 && (!o.Kind.IsRecv() || o.Stage == s.Stages-1):
-		for_ = op(o.Stage, Forward, k)
-	case o.Kind == Forward || o.Kind == RecvF:
-		for_ = op(o.Stage-1, Forward, k)
-		if o.Kind == RecvF && d.saw[cell-s.Microbatches]&sawF != 0 {
-			for_.Kind = SendF
-		}
+	case o.Kind.IsWait():
+		for_ = o.Recv()
+	case k.needs != 0 && d.did(o) <= o.Last:
+		for_ = op(o.Stage, k.needs, d.did(o))
 	default:
-		for_ = op(o.Stage+1, BackwardInput, k)
-		if d.saw[cell+s.Microbatches]&(sawI|sawB) != 0 {
-			for_.Kind = SendB
+		if recv == 0 {
+			recv = o.Kind // it is one
 		}
+		for_ = op(o.Stage, recv, o.First).Send()
+		made := op(for_.Stage, wayOps[kinds[recv].way].made, o.First)
+		if for_.Stage >= s.Stages {
+			made = op(o.Stage, Forward, o.First) // the loss
+		} else if d.saw[s.cell(made)]&madeBits[kinds[recv].way] != 0 {
+			break // it is made, and not sent
+		}
+		for_ = made
 	}
 	rank = s.RankOf(for_.Stage, for_.First)
 	if for_.Kind == BackwardInput && !d.toCome(rank, for_) {

@@ -73,11 +73,11 @@ func valid(s *Schedule, rendezvous bool) bool {
 			}
 			links := [][2]string{{before, f}, {b, backBefore}}
 			if s.Lowered && s.RankOf(stage, k) != s.RankOf(stage-1, k) {
-				used += 4
-				sf, rf := fmt.Sprint(stage-1, SendF, k), fmt.Sprint(stage, RecvF, k)
-				sb, rb := fmt.Sprint(stage, SendB, k), fmt.Sprint(stage-1, RecvB, k)
-				links = [][2]string{{before, sf}, {sf, rf}, {rf, f}, {b, sb}, {sb, rb}, {rb, backBefore}}
-				for _, same := range [][2]string{{before, sf}, {rf, f}, {b, sb}, {rb, backBefore}} {
+				used += 6
+				sf, rf, wf := fmt.Sprint(stage-1, SendF, k), fmt.Sprint(stage, RecvF, k), fmt.Sprint(stage-1, WaitF, k)
+				sb, rb, wb := fmt.Sprint(stage, SendB, k), fmt.Sprint(stage-1, RecvB, k), fmt.Sprint(stage, WaitB, k)
+				links = [][2]string{{before, sf}, {sf, wf}, {sf, rf}, {rf, f}, {b, sb}, {sb, wb}, {sb, rb}, {rb, backBefore}}
+				for _, same := range [][2]string{{before, sf}, {sf, wf}, {rf, f}, {b, sb}, {sb, wb}, {rb, backBefore}} {
 					if where[same[0]].rank != where[same[1]].rank || where[same[0]].index >= where[same[1]].index {
 						return false
 					}
@@ -111,7 +111,7 @@ func valid(s *Schedule, rendezvous bool) bool {
 				}
 			}
 		}
-		// Channels: in the order sent; a send waits for the one before.
+		// Channels: in the order sent.
 		type channel struct {
 			from, to, stage int
 			kind            Kind
@@ -144,20 +144,29 @@ func valid(s *Schedule, rendezvous bool) bool {
 				if s.Programs[c.from][list[i].index].First != s.Programs[c.to][recv.index].First {
 					return false
 				}
-				if !rendezvous || i+s.SendWindow() >= len(list) {
+				if !rendezvous {
 					continue
 				}
-				// A receive is posted once all but one of the compute ops
-				// before it are done.
+				// A receive is posted once all but one of the compute ops before it are done, and what is
+				// waited for right after. Until then nobody gets past the wait for its send.
+				program := s.Programs[c.to]
 				at := recv.index
 				for left := 2; at >= 0 && left > 0; {
-					if at--; at >= 0 && s.Programs[c.to][at].Kind.IsCompute() {
+					if at--; at >= 0 && program[at].Kind.IsCompute() {
 						left--
 					}
 				}
-				if at >= 0 {
-					edges[place{c.to, at}] = append(edges[place{c.to, at}], list[i+s.SendWindow()])
+				if at < 0 {
+					continue
 				}
+				for program[at+1].Kind == WaitF || program[at+1].Kind == WaitB {
+					at++
+				}
+				wait := where[fmt.Sprint(c.stage, WaitF, program[recv.index].First)]
+				if c.kind == SendB {
+					wait = where[fmt.Sprint(c.stage, WaitB, program[recv.index].First)]
+				}
+				edges[place{c.to, at}] = append(edges[place{c.to, at}], wait)
 			}
 		}
 	}
@@ -258,7 +267,7 @@ func TestCheckMutations(t *testing.T) {
 				err := Check(m)
 				want := valid(m, false)
 				if want && !m.Lowered {
-					m, _ = Passes(AddTransfers, AddReduceGrad, SetWindow)(m)
+					m, _ = Passes(AddTransfers, AddReduceGrad, Pace)(m)
 					want = valid(m, false)
 				}
 				if want = want && valid(m, true); want != (err == nil) {
@@ -285,7 +294,7 @@ func TestCheckMutations(t *testing.T) {
 // What a user's wrong schedule is told.
 func TestCheckMessages(t *testing.T) {
 	parse := func(text string) *Schedule {
-		s, err := Parse("pipetrain-schedule 1\nranks 2\nstages 2\nmicrobatches 2\nplace 0 1\n" + text)
+		s, err := Parse("pipetrain-schedule 2\nranks 2\nstages 2\nmicrobatches 2\nplace 0 1\n" + text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,9 +316,13 @@ func TestCheckMessages(t *testing.T) {
 		{"backward first", "rank 0: 0B0 0F0 0F1 0B1\nrank 1: 1F0 1F1 1B0 1B1\n",
 			"rank 0: op 0 (0B0): its order waits for itself: 0B0 (rank 0) waits for 0F0 (rank 0)"},
 		{"no transfers", "lowered\nrank 0: 0F0 0F1 0B0 0B1\nrank 1: 1F0 1F1 1B0 1B1\n", "0RECV_B0 must stand before it"},
+		{"send that nobody waits for", "lowered\nrank 0: 0F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n" +
+			"rank 1: 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1WAIT_B0 1B1 1SEND_B1 1WAIT_B1 1REDUCE_GRAD\n", "rank 0: 0WAIT_F0 is missing"},
+		{"wait before its send", "lowered\nrank 0: 0F0 0WAIT_F0 0SEND_F0 0F1 0SEND_F1 0WAIT_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n" +
+			"rank 1: 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1WAIT_B0 1B1 1SEND_B1 1WAIT_B1 1REDUCE_GRAD\n", "rank 0: op 1 (0WAIT_F0): 0SEND_F0 must stand before it"},
 		{"order of receives",
-			"lowered\nrank 0: 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n" +
-				"rank 1: 1RECV_F1 1F1 1RECV_F0 1F0 1B0 1SEND_B0 1B1 1SEND_B1 1REDUCE_GRAD\n",
+			"lowered\nrank 0: 0F0 0SEND_F0 0WAIT_F0 0F1 0SEND_F1 0WAIT_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n" +
+				"rank 1: 1RECV_F1 1F1 1RECV_F0 1F0 1B0 1SEND_B0 1WAIT_B0 1B1 1SEND_B1 1WAIT_B1 1REDUCE_GRAD\n",
 			"rank 0 sends 0SEND_F0 before; a channel is received in the order sent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -324,29 +337,19 @@ func TestCheckMessages(t *testing.T) {
 // A schedule that runs while the network buffers, and stands still when a send
 // ends only with its receive.
 func TestCheckRendezvous(t *testing.T) {
-	s, err := Parse(`pipetrain-schedule 1
-ranks 2
-stages 4
-microbatches 4
-place 0 1 0 1
-rank 0: 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
-rank 1: 1F0 3F0 3B0 1F1 3F1 3B1 1F2 3F2 3B2 1F3 3F3 3B3 1B0 1B1 1B2 1B3
-`)
-	if err != nil {
-		t.Fatal(err)
+	lowered := lowerText(t, late)
+	if !valid(lowered, true) {
+		t.Error("it is not valid as Lower paces it")
 	}
-	lowered, err := Lower(s)
-	if err != nil {
-		t.Fatal(err)
+	// Each send waited for at once, as a program would that calls a blocking send.
+	for r, program := range lowered.Programs {
+		program = slices.DeleteFunc(program, func(o Op) bool { return o.Kind.IsWait() })
+		lowered.Programs[r] = placeWaits(program, func(send int) int { return send + 1 })
 	}
-	if lowered.Window < 2 || !valid(lowered, true) {
-		t.Errorf("window %d: want at least 2", lowered.Window)
-	}
-	lowered.Window = 1
 	if !valid(lowered, false) || valid(lowered, true) {
 		t.Fatal("the example must be valid with buffered sends only")
 	}
-	err = Check(lowered)
+	err := Check(lowered)
 	if err == nil || !strings.Contains(err.Error(), "deadlock with rendezvous sends") || !strings.Contains(err.Error(), "<-- HERE: waits for ") {
 		t.Errorf("got: %v", err)
 	}

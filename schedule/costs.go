@@ -10,13 +10,6 @@ type Costs interface {
 	Transfer(send Op, from, to int) float64
 }
 
-// RendezvousCosts is implemented by Costs that can say that sends are rendezvous: a
-// transfer starts only when its receive is posted.
-type RendezvousCosts interface {
-	Costs
-	RendezvousSends() bool
-}
-
 // StageCosts are costs by stage: each slice has one entry for every stage, or a
 // single one for all, or none, which means 0.
 type StageCosts struct {
@@ -29,13 +22,7 @@ type StageCosts struct {
 	SendF, SendB []float64 // by the sending stage
 	Reduce       []float64
 	Update       []float64
-	// Rendezvous says that a transfer starts only when its receive is posted, as
-	// large messages do over MPI.
-	Rendezvous bool
 }
-
-// RendezvousSends implements RendezvousCosts.
-func (c StageCosts) RendezvousSends() bool { return c.Rendezvous }
 
 // Uniform returns costs equal on all stages, without transfers or reductions.
 func Uniform(f, i, w float64) StageCosts {

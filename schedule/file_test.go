@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -111,6 +112,41 @@ func TestLoweredRoundTrips(t *testing.T) {
 	}
 }
 
+// A lowered file of version 1 says nothing of waits, and names a window that nothing kept to: it is paced anew.
+func TestOldFiles(t *testing.T) {
+	want := lowerText(t, late)
+	old := Format(want)
+	for _, wait := range []string{" 0WAIT_F", " 1WAIT_F", " 2WAIT_F", " 1WAIT_B", " 2WAIT_B", " 3WAIT_B"} {
+		for k := range 4 {
+			old = strings.Replace(old, wait+itoa(k), "", 1)
+		}
+	}
+	old = strings.Replace(old, "schedule 2", "schedule 1", 1)
+	old = strings.Replace(old, "lowered\n", "lowered\nwindow 2\n", 1)
+	got, err := Parse(old)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("text: %v\n%s", err, old)
+	}
+	got.Programs = nil
+	for _, program := range want.Programs {
+		got.Programs = append(got.Programs, slices.DeleteFunc(slices.Clone(program), func(o Op) bool { return o.Kind.IsWait() }))
+	}
+	text, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte(`"version":2`), []byte(`"version":1,"window":2`), 1)
+	if err := json.Unmarshal(text, got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("JSON: %v\n%s", err, text)
+	}
+	if _, err := Parse(strings.Replace(old, "schedule 1", "schedule 2", 1)); err == nil || !strings.Contains(err.Error(), "window") {
+		t.Errorf("a window in version 2: %v", err)
+	}
+	if _, err := Parse("pipetrain-schedule 1\nranks 1\nstages 9999999\nmicrobatches 999999\nplace 0\nlowered\nrank 0: 0F0\n"); err == nil {
+		t.Error("tables of any size")
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	const good = "pipetrain-schedule 1\nranks 1\nstages 1\nmicrobatches 1\nplace 0\nrank 0: 0F0 0B0\n"
 	if _, err := Parse(good); err != nil {
@@ -120,7 +156,7 @@ func TestParseRefuses(t *testing.T) {
 		{"", "empty"},
 		{"# nothing\n", "empty"},
 		{"ranks 1\n", "first line"},
-		{strings.Replace(good, "schedule 1", "schedule 2", 1), "version"},
+		{strings.Replace(good, "schedule 1", "schedule 3", 1), "version"},
 		{strings.Replace(good, "ranks 1", "ranks x", 1), "line 2"},
 		{strings.Replace(good, "ranks 1", "ranks 99999999999", 1), "line 2"},
 		{strings.Replace(good, "ranks 1\n", "", 1), "ranks is missing"},

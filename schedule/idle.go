@@ -60,11 +60,8 @@ func (p *IdleTimes) split(from, to float64, input Op, made map[Op]float64) {
 // inputOf returns the op on another rank that makes op's input; Kind 0: none.
 func (s *Schedule) inputOf(o Op) Op {
 	recv, _ := s.transfers(o)
-	switch recv.Kind {
-	case RecvF:
-		return op(o.Stage-1, Forward, o.First)
-	case RecvB:
-		return op(o.Stage+1, BackwardInput, o.First)
+	if recv.Kind == 0 {
+		return Op{}
 	}
-	return Op{}
+	return op(recv.Send().Stage, wayOps[kinds[recv.Kind].way].made, o.First)
 }

@@ -17,6 +17,8 @@ const (
 	RecvF                          // RECV_F: the stage's input, from the stage before
 	SendB                          // SEND_B: the gradient of the stage's input, to the stage before
 	RecvB                          // RECV_B: the gradient of the stage's output, from the next stage
+	WaitF                          // WAIT_F: until the stage's SEND_F is over and the memory that it left is free
+	WaitB                          // WAIT_B: the same of its SEND_B
 	ReduceGrad                     // REDUCE_GRAD: the stage's parameter gradients, over the replicas
 	Update                         // UPDATE: an optimizer step of the stage within the program; asynchronous schedules only
 )
@@ -45,11 +47,7 @@ type Schedule struct {
 	// between steps.
 	Async    *Async
 	Programs [][]Op
-	Lowered  bool // has transfers and reduction
-	// Window is how many sends of one channel (sender, receiver, kind, stage) may be
-	// under way: a rank may wait at a SEND for the one that many before it, and
-	// not for a later one, without a deadlock. 0 means 1. Lower chooses it.
-	Window int
+	Lowered  bool // has transfers, the waits for them, and reductions
 }
 
 // Async is the rule of weight versions of an asynchronous schedule. Version n of a
@@ -81,9 +79,6 @@ func (s *Schedule) Ops() int {
 	}
 	return n
 }
-
-// SendWindow returns Window, at least 1.
-func (s *Schedule) SendWindow() int { return max(1, s.Window) }
 
 // StagesOf returns the stages that a rank holds, ascending. A bidirectional
 // schedule has the same stage on several ranks.

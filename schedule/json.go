@@ -17,7 +17,6 @@ type jsonSchedule struct {
 	Directions   []int   `json:"directions,omitempty"` // []uint8 would be base64
 	Async        *Async  `json:"async,omitempty"`
 	Lowered      bool    `json:"lowered,omitempty"`
-	Window       int     `json:"window,omitempty"`
 	Programs     [][]Op  `json:"programs"`
 }
 
@@ -26,7 +25,7 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	j := jsonSchedule{
 		Format: textMagic, Version: TextVersion,
 		Name: s.Name, Ranks: s.Ranks, Stages: s.Stages, Microbatches: s.Microbatches,
-		Place: s.Place, Async: s.Async, Lowered: s.Lowered, Window: s.Window, Programs: s.Programs,
+		Place: s.Place, Async: s.Async, Lowered: s.Lowered, Programs: s.Programs,
 	}
 	for _, d := range s.Direction {
 		j.Directions = append(j.Directions, int(d))
@@ -40,12 +39,12 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return fmt.Errorf("schedule: %w", err)
 	}
-	if j.Format != textMagic || j.Version != TextVersion {
-		return fmt.Errorf("schedule: want format %q, version %d; not %q, version %d", textMagic, TextVersion, clip(j.Format), j.Version)
+	if j.Format != textMagic || j.Version < 1 || j.Version > TextVersion {
+		return fmt.Errorf("schedule: want format %q, version 1 to %d; not %q, version %d", textMagic, TextVersion, clip(j.Format), j.Version)
 	}
 	*s = Schedule{
 		Name: j.Name, Ranks: j.Ranks, Stages: j.Stages, Microbatches: j.Microbatches,
-		Place: j.Place, Async: j.Async, Lowered: j.Lowered, Window: j.Window, Programs: j.Programs,
+		Place: j.Place, Async: j.Async, Lowered: j.Lowered, Programs: j.Programs,
 	}
 	for k, d := range j.Directions {
 		if d < 0 || d > 255 {
@@ -53,5 +52,5 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 		}
 		s.Direction = append(s.Direction, uint8(d))
 	}
-	return nil
+	return s.update(j.Version)
 }

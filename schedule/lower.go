@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -22,24 +21,21 @@ func Passes(list ...Pass) Pass {
 	}
 }
 
-var lower = Passes(notLowered, checked, AddTransfers, AddReduceGrad, SetWindow, checked)
+// addOps are the passes of Lower.
+var addOps = Passes(AddTransfers, AddReduceGrad, Pace)
 
 // Lower returns s with its transfers and reductions, checked before and after:
 // what the engine performs. A RECV stands right before the op that needs the
-// tensor, a SEND right after the op that made it; between stages of one rank
+// tensor, a SEND right after the op that made it, a WAIT where Pace places it; between stages of one rank
 // nothing is sent. REDUCE_GRAD of a stage comes after its last weight gradient.
-func Lower(s *Schedule) (*Schedule, error) { return lower(s) }
-
-func notLowered(s *Schedule) (*Schedule, error) {
+func Lower(s *Schedule) (*Schedule, error) {
 	if s.Lowered {
 		return nil, fmt.Errorf("lowering schedule %s: it is lowered already", s.Name)
 	}
-	return s, nil
+	return checked(s)
 }
 
-func checked(s *Schedule) (*Schedule, error) { return s, Check(s) }
-
-// AddTransfers adds SEND_F, RECV_F, SEND_B and RECV_B to a checked schedule.
+// AddTransfers adds SEND_F, RECV_F, SEND_B and RECV_B to a checked schedule; the WAITs are Pace's.
 func AddTransfers(s *Schedule) (*Schedule, error) {
 	out := s.Clone()
 	for r, program := range s.Programs {
@@ -63,51 +59,22 @@ func AddTransfers(s *Schedule) (*Schedule, error) {
 // transfers returns the receive that a compute op needs before it and the send
 // that follows it; Kind 0 where there is none.
 func (s *Schedule) transfers(o Op) (recv, send Op) {
-	if o.Kind != Forward && o.Kind != BackwardInput && o.Kind != Backward {
+	k := &kinds[o.Kind]
+	if k.recv == 0 {
 		return
 	}
-	before, after := o.Stage-1, o.Stage+1
-	recv, send = op(o.Stage, RecvF, o.First), op(o.Stage, SendF, o.First)
-	if o.Kind != Forward {
-		before, after = after, before
-		recv.Kind, send.Kind = RecvB, SendB
+	here := s.RankOf(o.Stage, o.First)
+	recv, send = op(o.Stage, k.recv, o.First), op(o.Stage, k.send, o.First)
+	elsewhere := func(stage int) bool {
+		return stage >= 0 && stage < s.Stages && s.RankOf(stage, o.First) != here
 	}
-	rank := s.RankOf(o.Stage, o.First)
-	if before < 0 || before >= s.Stages || s.RankOf(before, o.First) == rank {
+	if !elsewhere(recv.Send().Stage) {
 		recv = Op{}
 	}
-	if after < 0 || after >= s.Stages || s.RankOf(after, o.First) == rank {
+	if !elsewhere(send.Recv().Stage) {
 		send = Op{}
 	}
 	return recv, send
-}
-
-// SetWindow gives a lowered schedule the smallest window of sends, a power of
-// two, that neither deadlocks nor costs time in unit steps even when a send is over
-// only with its receive. It matters where a rank makes many tensors before their
-// receiver wants the first; each more is a buffer more.
-func SetWindow(s *Schedule) (*Schedule, error) {
-	out := *s
-	steps := Units()
-	steps.Rendezvous = true
-	makespan := func(window int) float64 {
-		out.Window = window
-		if checkDeadlock(&out, true) != nil {
-			return math.Inf(1)
-		}
-		t, err := Simulate(&out, steps)
-		if err != nil {
-			return math.Inf(1)
-		}
-		return t.Makespan()
-	}
-	least := makespan(s.Microbatches)
-	window := 1
-	for window < s.Microbatches && makespan(window) > least {
-		window *= 2
-	}
-	out.Window = min(window, s.Microbatches)
-	return &out, nil
 }
 
 // AddReduceGrad adds REDUCE_GRAD of each stage after its last W or B. Where a

@@ -3,40 +3,142 @@ package schedule
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // MaxIndex is the largest stage or micro-batch number an op's text may have. It
 // keeps a wrong file from asking for absurd tables.
 const MaxIndex = 1<<24 - 1
 
-var kindNames = [...]string{
-	Forward: "F", BackwardInput: "I", BackwardWeight: "W", Backward: "B",
-	SendF: "SEND_F", RecvF: "RECV_F", SendB: "SEND_B", RecvB: "RECV_B",
-	ReduceGrad: "REDUCE_GRAD", Update: "UPDATE",
+// kindInfo is what there is to know of a kind of op.
+type kindInfo struct {
+	text   string // its letters
+	class  class
+	ranged bool // it may cover several micro-batches
+	way    way  // of a transfer
+
+	// Of an op that computes: what the same stage has done of the micro-batch before, the
+	// transfer that brings what it needs, and the one that takes what it makes.
+	needs, recv, send Kind
+	makes, frees      life // of what is kept for the micro-batch; freed when the op ends
+}
+
+// class is what an op does, roughly.
+type class uint8
+
+const (
+	computes class = iota + 1
+	sends
+	receives
+	waits
+	updates
+)
+
+// way is the direction of a tensor: activations go to the next stage, gradients to the one before.
+type way uint8
+
+const (
+	forth way = iota
+	back
+)
+
+// Of each way: how far on the next stage is, the transfer's ops, and the op whose tensor goes.
+var (
+	wayStep = [...]int{forth: 1, back: -1}
+	wayOps  = [...]struct{ send, recv, wait, made Kind }{
+		forth: {SendF, RecvF, WaitF, Forward},
+		back:  {SendB, RecvB, WaitB, BackwardInput},
+	}
+)
+
+// life is what is kept for a micro-batch, by when it is freed: a set.
+type life uint8
+
+const (
+	untilInput life = 1 << iota
+	untilWeight
+	fromInput
+)
+
+// kinds is the table of the kinds of ops; those that are none have the zero value.
+var kinds = [256]kindInfo{
+	Forward:        {text: "F", class: computes, recv: RecvF, send: SendF, makes: untilInput | untilWeight},
+	BackwardInput:  {text: "I", class: computes, needs: Forward, recv: RecvB, send: SendB, makes: fromInput, frees: untilInput},
+	BackwardWeight: {text: "W", class: computes, ranged: true, needs: BackwardInput, frees: untilWeight | fromInput},
+	Backward:       {text: "B", class: computes, needs: Forward, recv: RecvB, send: SendB, makes: fromInput, frees: untilInput | untilWeight | fromInput},
+	SendF:          {text: "SEND_F", class: sends},
+	RecvF:          {text: "RECV_F", class: receives},
+	SendB:          {text: "SEND_B", class: sends, way: back},
+	RecvB:          {text: "RECV_B", class: receives, way: back},
+	WaitF:          {text: "WAIT_F", class: waits},
+	WaitB:          {text: "WAIT_B", class: waits, way: back},
+	ReduceGrad:     {text: "REDUCE_GRAD", class: updates},
+	Update:         {text: "UPDATE", class: updates, ranged: true},
 }
 
 // Valid says whether k is one of the declared kinds.
-func (k Kind) Valid() bool { return k >= Forward && k <= Update }
+func (k Kind) Valid() bool { return kinds[k].class != 0 }
 
 // String returns the kind's letters, as in an op's text.
 func (k Kind) String() string {
 	if !k.Valid() {
 		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
-	return kindNames[k]
+	return kinds[k].text
 }
 
 // IsCompute says whether k computes: F, I, W or B.
-func (k Kind) IsCompute() bool { return k >= Forward && k <= Backward }
+func (k Kind) IsCompute() bool { return kinds[k].class == computes }
 
 // IsSend says whether k is SEND_F or SEND_B.
-func (k Kind) IsSend() bool { return k == SendF || k == SendB }
+func (k Kind) IsSend() bool { return kinds[k].class == sends }
 
 // IsRecv says whether k is RECV_F or RECV_B.
-func (k Kind) IsRecv() bool { return k == RecvF || k == RecvB }
+func (k Kind) IsRecv() bool { return kinds[k].class == receives }
 
-// ranged says whether an op of this kind may cover several micro-batches.
-func (k Kind) ranged() bool { return k == BackwardWeight || k == Update }
+// IsWait says whether k is WAIT_F or WAIT_B.
+func (k Kind) IsWait() bool { return kinds[k].class == waits }
+
+// IsTransfer says whether k is part of a transfer: a send, a receive or a wait.
+func (k Kind) IsTransfer() bool { return k.IsSend() || k.IsRecv() || k.IsWait() }
+
+// bit is the kind in a set of kinds; transfers of a tensor and what computes have one.
+func (k Kind) bit() uint16 { return 1 << k }
+
+// kindList names the kinds in messages.
+func kindList() string {
+	var list []string
+	for k := Forward; k.Valid(); k++ {
+		list = append(list, k.String())
+	}
+	return strings.Join(list, " ")
+}
+
+// Send returns the send of the transfer that a RECV or WAIT belongs to; a send is its own.
+func (o Op) Send() Op {
+	w := kinds[o.Kind].way
+	if o.Kind.IsRecv() {
+		o.Stage -= wayStep[w]
+	}
+	o.Kind = wayOps[w].send
+	return o
+}
+
+// Recv returns the receive of the transfer that a SEND or WAIT belongs to; a receive is its own.
+func (o Op) Recv() Op {
+	w := kinds[o.Kind].way
+	if !o.Kind.IsRecv() {
+		o.Stage += wayStep[w]
+	}
+	o.Kind = wayOps[w].recv
+	return o
+}
+
+// wait returns the WAIT of a send.
+func (o Op) wait() Op {
+	o.Kind = wayOps[kinds[o.Kind].way].wait
+	return o
+}
 
 // Microbatches returns how many micro-batches op covers: 1 but for a concatenated
 // W or an Update; 0 for REDUCE_GRAD.
@@ -95,7 +197,7 @@ func ParseOp(text string) (Op, error) {
 	name, rest := rest[:n], rest[n:]
 	op := Op{Stage: stage}
 	for k := Forward; k.Valid(); k++ {
-		if kindNames[k] == name {
+		if kinds[k].text == name {
 			op.Kind = k
 		}
 	}
@@ -107,9 +209,9 @@ func ParseOp(text string) (Op, error) {
 		case "UNSHARD", "RESHARD":
 			return fail("%s belongs to sharded data parallelism, which is not supported", name)
 		case "":
-			return fail("no kind after the stage; want one of F I W B SEND_F RECV_F SEND_B RECV_B REDUCE_GRAD UPDATE")
+			return fail("no kind after the stage; want one of %s", kindList())
 		}
-		return fail("unknown kind %q; want one of F I W B SEND_F RECV_F SEND_B RECV_B REDUCE_GRAD UPDATE", name)
+		return fail("unknown kind %q; want one of %s", name, kindList())
 	}
 	if op.Kind == ReduceGrad {
 		if rest != "" {
@@ -127,7 +229,7 @@ func ParseOp(text string) (Op, error) {
 	if rest[0] != '-' {
 		return fail("%q after the op", rest)
 	}
-	if !op.Kind.ranged() {
+	if !kinds[op.Kind].ranged {
 		return fail("%s covers one micro-batch; only W and UPDATE cover a range", op.Kind)
 	}
 	if op.Last, rest, why = parseIndex(rest[1:]); why != "" {

@@ -16,6 +16,8 @@ func TestOpText(t *testing.T) {
 		"2RECV_F1":      {2, RecvF, 1, 1},
 		"2SEND_B1":      {2, SendB, 1, 1},
 		"2RECV_B1":      {2, RecvB, 1, 1},
+		"2WAIT_F1":      {2, WaitF, 1, 1},
+		"2WAIT_B1":      {2, WaitB, 1, 1},
 		"2REDUCE_GRAD":  {2, ReduceGrad, 0, 0},
 		"0UPDATE4-7":    {0, Update, 4, 7},
 		"16777215F1048": {MaxIndex, Forward, 1048, 1048},
@@ -30,6 +32,25 @@ func TestOpText(t *testing.T) {
 	}
 	if n := (Op{2, BackwardWeight, 3, 6}).Microbatches(); n != 4 {
 		t.Errorf("2W3-6 covers %d micro-batches, want 4", n)
+	}
+}
+
+// The ops of one transfer name each other.
+func TestTransferEnds(t *testing.T) {
+	for _, c := range [][3]Op{
+		{{2, SendF, 5, 5}, {3, RecvF, 5, 5}, {2, WaitF, 5, 5}},
+		{{2, SendB, 5, 5}, {1, RecvB, 5, 5}, {2, WaitB, 5, 5}},
+	} {
+		for _, o := range c {
+			if !o.Kind.IsTransfer() || o.Send() != c[0] || o.Recv() != c[1] || o.Send().wait() != c[2] {
+				t.Errorf("%s: sent by %s, received by %s, waited for by %s", o, o.Send(), o.Recv(), o.Send().wait())
+			}
+		}
+	}
+	for k := Kind(0); k < 255; k++ {
+		if k.Valid() != (k >= Forward && k <= Update) {
+			t.Errorf("%s: valid is %v", k, k.Valid())
+		}
 	}
 }
 

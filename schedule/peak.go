@@ -13,26 +13,25 @@ type Peak struct {
 func PeakMicrobatches(s *Schedule) []Peak {
 	peaks := make([]Peak, len(s.Programs))
 	for r, program := range s.Programs {
-		untilInput, fromInput := 0, 0
-		p := &peaks[r]
+		var held Peak
+		most := &peaks[r]
 		for _, o := range program {
-			switch o.Kind {
-			case Forward:
-				untilInput++
-			case Backward:
-				untilInput--
-			case BackwardInput:
-				untilInput--
-				fromInput++
-			case BackwardWeight:
-				fromInput -= o.Microbatches()
-			}
-			p.Live = max(p.Live, untilInput+fromInput)
-			p.UntilInput = max(p.UntilInput, untilInput)
-			p.FromInput = max(p.FromInput, fromInput)
+			k := &kinds[o.Kind]
+			held.Live += k.makes.count(untilWeight, 1) - k.frees.count(untilWeight, o.Microbatches())
+			held.UntilInput += k.makes.count(untilInput, 1) - k.frees.count(untilInput, 1)
+			held.FromInput += k.makes.count(fromInput, 1) - k.frees.count(fromInput, o.Microbatches())
+			most.Live, most.UntilInput, most.FromInput = max(most.Live, held.Live), max(most.UntilInput, held.UntilInput), max(most.FromInput, held.FromInput)
 		}
 	}
 	return peaks
+}
+
+// count returns n where the set has l, else 0.
+func (set life) count(l life, n int) int {
+	if set&l == 0 {
+		return 0
+	}
+	return n
 }
 
 // StageBytes says what a stage holds: for one micro-batch, and all the time.
@@ -51,6 +50,20 @@ func bytesOf(bytes []StageBytes, stage int) StageBytes {
 	return bytes[stage]
 }
 
+// of returns the bytes of a set for one micro-batch.
+func (b *StageBytes) of(set life) (n int64) {
+	if set&untilInput != 0 {
+		n += b.UntilInput
+	}
+	if set&untilWeight != 0 {
+		n += b.UntilWeight
+	}
+	if set&fromInput != 0 {
+		n += b.FromInput
+	}
+	return n
+}
+
 // PeakBytes returns the most that each rank holds at one time, for bytes by stage
 // (one entry: for all). During I both what it frees and what it makes are held.
 func PeakBytes(s *Schedule, bytes []StageBytes) []int64 {
@@ -66,21 +79,9 @@ func PeakBytes(s *Schedule, bytes []StageBytes) []int64 {
 				continue
 			}
 			b := bytesOf(bytes, o.Stage)
-			var freed int64
-			switch o.Kind {
-			case Forward:
-				held += b.UntilInput + b.UntilWeight
-			case Backward:
-				held += b.FromInput
-				freed = b.UntilInput + b.UntilWeight + b.FromInput
-			case BackwardInput:
-				held += b.FromInput
-				freed = b.UntilInput
-			case BackwardWeight:
-				freed = int64(o.Microbatches()) * (b.UntilWeight + b.FromInput)
-			}
+			held += b.of(kinds[o.Kind].makes)
 			peaks[r] = max(peaks[r], held)
-			held -= freed
+			held -= int64(o.Microbatches()) * b.of(kinds[o.Kind].frees)
 		}
 	}
 	return peaks

@@ -94,25 +94,14 @@ func TestSimulateDependencies(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		window := lowered.Window
-		lowered.Window = 1 // what Simulate assumes of a schedule that is not lowered
 		withoutReduce := costs
 		withoutReduce.Reduce = nil
-		if a, b := simulate(t, lowered, withoutReduce).Makespan(), timeline.Makespan(); !near2(a, b) {
-			t.Fatalf("%s: makespan %v lowered, %v not", name, a, b)
+		paced := simulate(t, lowered, withoutReduce).Makespan()
+		if paced < timeline.Makespan()-1e-9 {
+			t.Fatalf("%s: waits shorten the makespan from %v to %v", name, timeline.Makespan(), paced)
 		}
-		if a, b := simulate(t, lowered, costs).Makespan(), timeline.Makespan(); a < b-1e-9 {
-			t.Fatalf("%s: reductions shorten the makespan from %v to %v", name, b, a)
-		}
-		// Rendezvous sends can only be later than buffered ones, and a larger window only sooner.
-		lowered.Window = window
-		buffered := simulate(t, lowered, costs).Makespan()
-		costs.Rendezvous = true
-		met := simulate(t, lowered, costs).Makespan()
-		lowered.Window = s.Microbatches
-		wide := simulate(t, lowered, costs).Makespan()
-		if met < buffered-1e-9 || wide > met+1e-9 {
-			t.Fatalf("%s: makespan %v buffered, %v with rendezvous, %v with rendezvous and any window", name, buffered, met, wide)
+		if got := simulate(t, lowered, costs).Makespan(); got < paced-1e-9 {
+			t.Fatalf("%s: reductions shorten the makespan from %v to %v", name, paced, got)
 		}
 	})
 }

@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// TextVersion is the version of the schedule file that Format writes and Parse reads.
-const TextVersion = 1
+// TextVersion is the version of the schedule file that Format writes. Parse reads version 1 too,
+// whose lowered programs have no WAIT but a "window" that nothing kept to: they are paced anew.
+const TextVersion = 2
 
 const textMagic = "pipetrain-schedule"
 
 // Format returns s as a schedule file, which describes itself:
 //
-//	pipetrain-schedule 1
+//	pipetrain-schedule 2
 //	name 1f1b
 //	ranks 2
 //	stages 2
@@ -25,8 +26,7 @@ const textMagic = "pipetrain-schedule"
 // "place" gives the rank of each stage, one line for each direction;
 // "directions" (only with several) the direction of each micro-batch;
 // "async" the micro-batches of an update and the delay of its version; "lowered"
-// says that the programs have their transfers and reductions, "window" how many
-// sends of a channel may be under way. A '#' begins a comment.
+// says that the programs have their transfers, waits and reductions. A '#' begins a comment.
 func Format(s *Schedule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %d\n", textMagic, TextVersion)
@@ -55,9 +55,6 @@ func Format(s *Schedule) string {
 	}
 	if s.Lowered {
 		b.WriteString("lowered\n")
-	}
-	if s.Window > 0 {
-		fmt.Fprintf(&b, "window %d\n", s.Window)
 	}
 	var text []byte
 	for r, program := range s.Programs {
@@ -104,9 +101,10 @@ func Parse(text string) (*Schedule, error) {
 }
 
 type parser struct {
-	s    *Schedule
-	line int
-	seen map[string]int // keyword → line
+	s       *Schedule
+	version int
+	line    int
+	seen    map[string]int // keyword → line
 }
 
 func (p *parser) parseLine(line string) string {
@@ -116,8 +114,9 @@ func (p *parser) parseLine(line string) string {
 		if key != textMagic {
 			return fmt.Sprintf("the first line must be %q", textMagic+" "+strconv.Itoa(TextVersion))
 		}
-		if rest != strconv.Itoa(TextVersion) {
-			return fmt.Sprintf("version %q is not known; this program reads version %d", clip(rest), TextVersion)
+		var why string
+		if p.version, why = parseCount(rest, TextVersion); why != "" {
+			return fmt.Sprintf("version %q is not known; this program reads versions 1 to %d", clip(rest), TextVersion)
 		}
 		p.seen[key] = p.line
 		return ""
@@ -158,12 +157,13 @@ func (p *parser) parseLine(line string) string {
 			return "lowered stands alone"
 		}
 		s.Lowered = true
-	case "window":
-		s.Window, why = parseCount(rest, MaxMicrobatches)
 	case "rank":
 		why = p.parseRank(rest)
 	default:
-		return fmt.Sprintf("unknown word %q; known: name ranks stages microbatches place directions async lowered window rank", clip(key))
+		if key == "window" && p.version == 1 {
+			return ""
+		}
+		return fmt.Sprintf("unknown word %q; known: name ranks stages microbatches place directions async lowered rank", clip(key))
 	}
 	return why
 }
@@ -201,7 +201,22 @@ func (p *parser) finish() string {
 	if len(s.Programs) != s.Ranks {
 		return fmt.Sprintf("programs of %d ranks instead of %d", len(s.Programs), s.Ranks)
 	}
+	if err := s.update(p.version); err != nil {
+		return err.Error()
+	}
 	return ""
+}
+
+// update brings a schedule of an older version of the file to this one's.
+func (s *Schedule) update(version int) error {
+	if version > 1 || !s.Lowered {
+		return nil
+	}
+	paced, err := Pace(s)
+	if err == nil {
+		*s = *paced
+	}
+	return err
 }
 
 func parseCount(text string, most int) (int, string) {

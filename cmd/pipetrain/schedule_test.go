@@ -130,7 +130,7 @@ func TestScheduleCheckRefuses(t *testing.T) {
 		{"not an op", "0F0", "0F0xyz"},
 		{"old letters", "1B0", "1BW0"},
 		{"no such stage", "0F0", "7F0"},
-		{"version", "schedule 1", "schedule 9"},
+		{"version", "schedule 2", "schedule 9"},
 	} {
 		if !strings.Contains(good, c.old) {
 			t.Fatalf("%s: the schedule has no %q:\n%s", c.name, c.old, good)
