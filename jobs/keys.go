@@ -118,6 +118,7 @@ var keyList = withRuleKeys([]Key{
 	{Name: "transport.kind", Doc: "`local`: shared memory of one host, nothing installed. `mpi`: the cluster's library, loaded at run time. `auto`: `mpi` under an MPI launcher, else `local`.", Choices: []string{"auto", "local", "mpi"}},
 	{Name: "transport.libmpi", Doc: "Path or name of the MPI library. Empty: found from the launcher.", path: mayBePath},
 
+	{Name: "checkpoint.enabled", Doc: "Save the state at all. `false` is for measurements: nothing is saved, also at the end, and a run that is asked to stop ends with 130."},
 	{Name: "checkpoint.every", Doc: "Steps between checkpoints. 0: only at the end.", min: 0, max: 1e12},
 	{Name: "checkpoint.keep", Doc: "Newest checkpoints kept. 0: all.", min: 0, max: 1e12},
 
@@ -161,7 +162,7 @@ func Default() Spec {
 		Schedule:   Schedule{Kind: "1f1b", BackwardP2: "cooldown", Concat: 1},
 		Device:     Device{Messages: "real", Kind: "auto", Bind: "auto", BLAS: "auto", Transfer: "auto", CublasLt: "auto"},
 		Transport:  Transport{Kind: "auto"},
-		Checkpoint: Checkpoint{Keep: 2},
+		Checkpoint: Checkpoint{Enabled: true, Keep: 2},
 		Run:        Run{StartTimeout: time.Minute, StallTimeout: 30 * time.Minute},
 		Slurm:      Slurm{SignalBefore: 2 * time.Minute, Requeue: true, MaxRestarts: 3, Launcher: "auto", MPI: "auto", ContainerTool: "apptainer"},
 	}

@@ -15,11 +15,28 @@ func positions(text string) map[string]int {
 	return s.at
 }
 
+// Position is a key or a table's header with its line, from 1.
+type Position struct {
+	Name   string
+	Line   int
+	Header bool
+}
+
+// Positions returns every key and header of a valid TOML text in the order of the file; keys of more
+// parts than a job's are left out. Several tables of one name, [[axis]], appear one after the other.
+func Positions(text string) []Position {
+	s := &scanner{text: text, line: 1, at: map[string]int{}, keep: true}
+	s.document()
+	return s.all
+}
+
 type scanner struct {
 	text string
 	i    int
 	line int
 	at   map[string]int
+	keep bool // all of them
+	all  []Position
 }
 
 // maxNesting bounds the scan's recursion in arrays and inline tables.
@@ -42,7 +59,7 @@ func (s *scanner) document() {
 				s.next()
 			}
 			table = s.key()
-			s.note(table, line)
+			s.note(table, line, true)
 			s.restOfLine()
 		default:
 			s.pair(table, 0)
@@ -62,7 +79,7 @@ func (s *scanner) pair(table []string, depth int) {
 	s.next()
 	// A dotted key makes its tables: a mistake may be about one of those.
 	for n := len(table) + 1; n <= min(len(key), maxParts); n++ {
-		s.note(key[:n], line)
+		s.note(key[:n], line, false)
 	}
 	s.value(key, depth)
 }
@@ -227,11 +244,14 @@ func (s *scanner) restOfLine() {
 	}
 }
 
-func (s *scanner) note(key []string, line int) {
+func (s *scanner) note(key []string, line int, header bool) {
 	if len(key) > maxParts {
 		return
 	}
 	name := joinKey(key)
+	if s.keep {
+		s.all = append(s.all, Position{name, line, header})
+	}
 	if _, seen := s.at[name]; !seen && name != "" {
 		s.at[name] = line
 	}

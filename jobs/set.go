@@ -109,3 +109,19 @@ func (l *loader) decodeSets(list []override) {
 		l.decode(k, v, "")
 	}
 }
+
+// CheckSets returns what is wrong with each "key=value" by itself: unknown keys, types, ranges, choices.
+// It says nothing about how values go together, nor about files that they name.
+func CheckSets(sets []string) []*Error {
+	l := &loader{spec: Default(), given: map[string]origin{}, bad: map[string]bool{}, meant: map[string]bool{}}
+	for _, s := range sets { // one at a time: the last one of a key would hide the others
+		l.decodeSets(l.readSets([]string{s}))
+	}
+	return l.errs
+}
+
+// IsPath says whether the text of a key names a file or folder, relative to the job file's.
+func IsPath(key, text string) bool {
+	k := keysByName[key]
+	return k != nil && text != "" && (k.path == isPath || k.path == mayBePath && strings.ContainsRune(text, '/') && !strings.Contains(text, "://"))
+}

@@ -124,8 +124,9 @@ type Transport struct {
 
 // Checkpoint says when the state is saved.
 type Checkpoint struct {
-	Every int `toml:"every"` // steps; 0: only at the end
-	Keep  int `toml:"keep"`  // newest ones kept; 0: all
+	Enabled bool `toml:"enabled"` // false: nothing is saved, for measurements
+	Every   int  `toml:"every"`   // steps; 0: only at the end
+	Keep    int  `toml:"keep"`    // newest ones kept; 0: all
 }
 
 // Run says where the results go and how ranks are started.

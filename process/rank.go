@@ -215,7 +215,9 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 			return out.step(s)
 		},
 	})
-	if err == nil && rep.Stopped {
+	if err == nil && rep.Stopped && !p.spec.Checkpoint.Enabled {
+		err = exitcode.Errorf(exitcode.Interrupted, "stopped on request after step %d of %d; nothing was saved (checkpoint.enabled = false)", rep.Steps, p.spec.Train.Steps)
+	} else if err == nil && rep.Stopped {
 		p.child.Stopped(int64(rep.Steps))
 		err = exitcode.Errorf(exitcode.Stopped, "stopped on request after step %d of %d; the state is saved: continue with --resume --out %s", rep.Steps, p.spec.Train.Steps, p.folder.Path)
 	}

@@ -311,7 +311,7 @@ func (tr *Trainer) pipelineRank(world int) (int, bool) {
 }
 
 func (tr *Trainer) save(ctx context.Context, c Config, step int, rep *Report) error {
-	if c.Rehearsal != nil { // there is nothing to save
+	if c.Rehearsal != nil || !c.Spec.Checkpoint.Enabled { // there is nothing to save, or nobody wants it
 		rep.Final = -1
 		return nil
 	}

@@ -1,5 +1,6 @@
-// Package study is where results of many runs meet: the points of a study and their file, samples by
-// case and metric, comparisons in benchstat's form, the rule that judges a change.
+// Package study runs a job over axes and repeats and tells what came of it: the study file and its cases,
+// the rounds and how runs are started, the append-only record of attempts, baselines and the gate, samples
+// and comparisons in benchstat's form.
 //
 // Sources of every figure: metrics.jsonl, summary.json, environment.json, timelines.json and exit.json
 // of a run's folder, as package record and exitcode write them.

@@ -37,5 +37,8 @@ func (n Number) Text() string {
 	if !n.Known() {
 		return ""
 	}
+	if x := float64(n); x == math.Trunc(x) && math.Abs(x) < 1e15 {
+		return strconv.FormatFloat(x, 'f', -1, 64) // sizes as sizes
+	}
 	return strconv.FormatFloat(float64(n), 'g', -1, 64)
 }
