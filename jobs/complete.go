@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -13,7 +12,7 @@ import (
 func (l *loader) complete() {
 	for _, k := range keyList {
 		_, given := l.given[k.Name]
-		if k.Required && !given && !l.bad[k.Name] {
+		if k.Required && !given && !l.bad[k.Name] && k.of(l.spec.Model.Kind) {
 			l.bad[k.Name] = true
 			// An unknown key that was meant to be this one is report enough.
 			if !l.meant[k.Name] {
@@ -26,23 +25,7 @@ func (l *loader) complete() {
 	if missing("name") {
 		s.Name = nameOf(l.file)
 	}
-	if missing("model.kv_heads") {
-		s.Model.KVHeads = s.Model.Heads
-		l.follow("model.kv_heads", "model.heads")
-	}
-	if missing("model.ffn") {
-		// 2/3 of the usual 4 dim keeps the parameters of a two-matrix feed-forward
-		// (arXiv 2002.05202); 32 keeps rows of floats aligned to cache lines.
-		s.Model.FFN = (8*s.Model.Dim/3 + 31) / 32 * 32
-		if s.Model.Activation == model.ActivationGELU {
-			s.Model.FFN = 4 * s.Model.Dim
-		}
-		l.follow("model.ffn", "model.dim")
-		l.follow("model.ffn", "model.activation")
-	}
-	if missing("model.vocab") {
-		s.Model.Vocab = 256
-	}
+	l.completeModel(missing)
 	l.completeSchedule(missing)
 	if missing("run.dir") {
 		if dir, err := filepath.Abs("runs"); err == nil {

@@ -37,14 +37,11 @@ func (s *Spec) BuildSchedule() (*schedule.Schedule, error) {
 	return schedule.TwoBP(base, schedule.Policy{Placement: schedule.Placement(c.BackwardP2), Concat: int(c.Concat)})
 }
 
-// ModelConfig returns the network in the model room's terms.
+// ModelConfig returns the network with the type that its layers compute in.
 func (s *Spec) ModelConfig() model.Config {
-	m := s.Model
-	return model.Config{
-		Kind: m.Kind, Layers: m.Layers, Dim: m.Dim, Heads: m.Heads, KVHeads: m.KVHeads, FFN: m.FFN,
-		Seq: m.Seq, Vocab: m.Vocab, Tied: m.Tied, RopeBase: m.RopeBase, NormEps: m.NormEps,
-		Norm: m.Norm, Activation: m.Activation, Type: model.TypeOf(s.Train.Precision),
-	}
+	c := s.Model
+	c.Type = model.TypeOf(s.Train.Precision)
+	return c
 }
 
 // World returns the number of ranks of the job.

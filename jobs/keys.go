@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -25,6 +26,7 @@ type Key struct {
 	above    bool    // min itself is excluded
 	below    bool    // max itself is excluded
 	path     pathKey
+	families []string // of a key of [model]: the kinds that have it
 }
 
 // pathKey says how a text that names a file is made absolute.
@@ -54,23 +56,11 @@ var tables = []struct{ Name, Doc string }{
 
 // keyList has one entry for each field of Spec, in the order of the file.
 // Bounds are far above any use and keep every size that follows within 64 bits.
-var keyList = withRuleKeys([]Key{
+var keyList = withFamilyKeys(model.Families(), withRuleKeys([]Key{
 	{Name: "name", Doc: "Names the run folder and the batch job: letters, digits, `.`, `_`, `-`.", Note: "the file's name without `.toml`"},
 	{Name: "seed", Doc: "Seed of everything random: initial weights and the order of the data."},
 
-	{Name: "model.kind", Doc: "Family of the network: `transformer` is a decoder with rotary position; as LLaMA unless `norm` or `activation` say otherwise.", Choices: []string{"transformer"}},
-	{Name: "model.layers", Doc: "Blocks between embedding and head; at least one for each stage.", Required: true, min: 1, max: 1 << 12},
-	{Name: "model.dim", Doc: "Width of the residual stream.", Required: true, min: 1, max: 1 << 18},
-	{Name: "model.heads", Doc: "Attention heads; `dim / heads` is a whole, even number (rotary embedding turns pairs).", Required: true, min: 1, max: 1 << 12},
-	{Name: "model.kv_heads", Doc: "Heads of keys and values; divides `heads`, fewer is grouped-query attention.", Note: "as `heads`", min: 1, max: 1 << 12},
-	{Name: "model.ffn", Doc: "Inner width of the feed-forward part.", Note: "8/3 `dim`, rounded up to a multiple of 32; 4 `dim` with `gelu`", min: 1, max: 1 << 20},
-	{Name: "model.seq", Doc: "Tokens of a sequence.", Required: true, min: 1, max: 1 << 24},
-	{Name: "model.vocab", Doc: "Size of the vocabulary; bytes need 256.", Note: "256", min: 1, max: 1 << 24},
-	{Name: "model.tied", Doc: "Embedding and head share one matrix."},
-	{Name: "model.rope_base", Doc: "Base θ of the rotary position embedding.", min: 1, max: 1e12, above: true},
-	{Name: "model.norm_eps", Doc: "ε of the norms.", min: 0, max: 1, above: true, below: true},
-	{Name: "model.norm", Doc: "`rmsnorm` (arXiv 1910.07467), or `layernorm` with gain and bias (arXiv 1607.06450).", Choices: []string{"rmsnorm", "layernorm"}},
-	{Name: "model.activation", Doc: "Of the feed-forward part: `swiglu` (two joined matrices in, one out), or `gelu` in its tanh form (one in, one out, as GPT-2).", Choices: []string{"swiglu", "gelu"}},
+	{Name: "model.kind", Doc: familyDoc(), Choices: familyNames()},
 
 	{Name: "data.kind", Doc: "`text`: the bytes of files. `tokens`: files of tokens that were made beforehand. `synthetic`: a sequence made from the seed, learnable, no file needed.", Choices: data.Kinds()},
 	{Name: "data.path", Doc: "The file, or a pattern that names several (`\"shards/train_*.bin\"`): they are read by name, and no sequence crosses from one into the next. Relative to the job file's folder; after `--set`, to the working directory.", Note: "none; `text` and `tokens` need one", path: isPath},
@@ -147,14 +137,14 @@ var keyList = withRuleKeys([]Key{
 	{Name: "slurm.container_tool", Doc: "What runs the image: `apptainer exec`, `singularity exec`, or Charliecloud's `ch-run`.", Choices: []string{"apptainer", "singularity", "charliecloud"}},
 	{Name: "slurm.container_options", Doc: "Further options of that tool: `[\"--nv\", \"--bind=/scratch\"]`."},
 	{Name: "slurm.options", Doc: "Further options of `sbatch`: `[\"--exclusive\", \"--mem=0\"]`."},
-})
+}))
 
 // Default returns the job that a file with only the required keys would give,
 // before what follows from other keys (kv_heads, ffn, microbatches …) is filled in.
 func Default() Spec {
 	return Spec{
 		Seed:       1,
-		Model:      Model{Kind: "transformer", RopeBase: 10000, NormEps: 1e-5, Norm: "rmsnorm", Activation: "swiglu"},
+		Model:      model.FindFamily(model.DefaultKind).Defaults,
 		Data:       Data{Kind: data.KindText, Format: data.FormatAuto},
 		Train:      Train{Precision: "fp32"},
 		Optimizer:  Optimizer{Kind: "adamw", LR: 3e-4, Decay: "cosine", Clip: 1, values: ruleDefaults()},
@@ -178,7 +168,7 @@ func Keys() []Key {
 	return list
 }
 
-// choices returns the kinds a key may name; those of the schedule room are its own.
+// choices returns the kinds a key may name; those of schedules are the package's own.
 func (k Key) choices() []string {
 	switch k.Name {
 	case "schedule.kind":

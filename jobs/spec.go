@@ -1,47 +1,31 @@
-// Package jobs is the room of the job file: its form, defaults, validation and
+// Package jobs has the job file: its form, defaults, validation and
 // what follows from it (the grid of ranks).
 package jobs
 
 import (
 	"time"
 
+	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
 // Spec is a checked job: what the TOML file said, with defaults filled in.
 type Spec struct {
-	Name       string     `toml:"name"`
-	Seed       int64      `toml:"seed"`
-	Model      Model      `toml:"model"`
-	Data       Data       `toml:"data"`
-	Train      Train      `toml:"train"`
-	Optimizer  Optimizer  `toml:"optimizer"`
-	Parallel   Parallel   `toml:"parallel"`
-	Schedule   Schedule   `toml:"schedule"`
-	Device     Device     `toml:"device"`
-	Transport  Transport  `toml:"transport"`
-	Checkpoint Checkpoint `toml:"checkpoint"`
-	Run        Run        `toml:"run"`
-	Slurm      Slurm      `toml:"slurm"`
+	Name       string       `toml:"name"`
+	Seed       int64        `toml:"seed"`
+	Model      model.Config `toml:"model"`
+	Data       Data         `toml:"data"`
+	Train      Train        `toml:"train"`
+	Optimizer  Optimizer    `toml:"optimizer"`
+	Parallel   Parallel     `toml:"parallel"`
+	Schedule   Schedule     `toml:"schedule"`
+	Device     Device       `toml:"device"`
+	Transport  Transport    `toml:"transport"`
+	Checkpoint Checkpoint   `toml:"checkpoint"`
+	Run        Run          `toml:"run"`
+	Slurm      Slurm        `toml:"slurm"`
 
 	custom *schedule.Schedule // of schedule.file
-}
-
-// Model describes the network.
-type Model struct {
-	Kind       string  `toml:"kind"` // transformer
-	Layers     int     `toml:"layers"`
-	Dim        int     `toml:"dim"`
-	Heads      int     `toml:"heads"`
-	KVHeads    int     `toml:"kv_heads"` // default: as heads
-	FFN        int     `toml:"ffn"`      // default: 8/3 dim rounded up to a multiple of 32; 4 dim with gelu
-	Seq        int     `toml:"seq"`
-	Vocab      int     `toml:"vocab"` // default: 256 (bytes)
-	Tied       bool    `toml:"tied"`
-	RopeBase   float64 `toml:"rope_base"`
-	NormEps    float64 `toml:"norm_eps"`
-	Norm       string  `toml:"norm"`       // rmsnorm | layernorm
-	Activation string  `toml:"activation"` // swiglu | gelu
 }
 
 // Data says what is read.

@@ -56,56 +56,6 @@ func (l *loader) validateName() {
 	}
 }
 
-func (l *loader) validateModel() {
-	m := l.spec.Model
-	wrong := false
-	fail := func(key, what, right string) { wrong = true; l.mistake(key, what, right, "") }
-	if l.ok("model.dim", "model.heads") {
-		switch {
-		case m.Dim%m.Heads != 0:
-			fail("model.heads", fmt.Sprintf("%d does not divide model.dim = %d", m.Heads, m.Dim), headsFor(m.Dim, m.Heads))
-		case m.Dim/m.Heads%2 != 0:
-			fail("model.heads", fmt.Sprintf("a head gets dim / heads = %d columns, and rotary embedding turns pairs", m.Dim/m.Heads), headsFor(m.Dim, m.Heads))
-		}
-	}
-	if l.ok("model.heads", "model.kv_heads") && m.Heads%m.KVHeads != 0 {
-		fail("model.kv_heads", fmt.Sprintf("%d does not divide model.heads = %d", m.KVHeads, m.Heads), "one of "+divisors(m.Heads, m.KVHeads, func(int) bool { return true }))
-	}
-	keys := []string{"model.kind", "model.layers", "model.dim", "model.heads", "model.kv_heads", "model.ffn", "model.seq", "model.vocab", "model.rope_base", "model.norm_eps", "model.norm", "model.activation", "train.precision"}
-	if wrong || !l.ok(keys...) {
-		return
-	}
-	// The model room has the last word on what it can build.
-	if err := l.spec.ModelConfig().Check(); err != nil {
-		l.report(l.origin("model"), "model", strings.ReplaceAll(strings.ReplaceAll(err.Error(), "model: ", ""), "\n", "; "), "", "")
-	}
-}
-
-// headsFor says which numbers of heads fit a width.
-func headsFor(dim, near int) string {
-	if dim%2 != 0 {
-		return "none fits: make model.dim even"
-	}
-	return "one of " + divisors(dim, near, func(h int) bool { return dim/h%2 == 0 })
-}
-
-// divisors lists up to five divisors of n around near that fit.
-func divisors(n, near int, fits func(int) bool) string {
-	var all []int
-	for d := 1; d <= n; d++ {
-		if n%d == 0 && fits(d) {
-			all = append(all, d)
-		}
-	}
-	at := 0
-	for at < len(all) && all[at] < near {
-		at++
-	}
-	from := max(0, min(at-2, len(all)-5))
-	all = all[from:min(len(all), from+5)]
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ", "), "[]")
-}
-
 func (l *loader) validateParallel() {
 	p := l.spec.Parallel
 	if l.ok("parallel.tensor") && p.Tensor > 1 {

@@ -3,39 +3,32 @@ package model
 import (
 	"errors"
 	"fmt"
-	"math"
+	"reflect"
+	"strings"
 
 	"github.com/pipetrain/pipetrain/kernels"
 )
 
-// Config describes a decoder-only transformer.
+// Config describes a network: [model] of a job file. It has the keys of all families; a
+// family's description says which of them are its own, what they mean and what they may be.
 type Config struct {
-	Kind     string // "transformer": LLaMA-style
-	Layers   int    // decoder blocks
-	Dim      int
-	Heads    int
-	KVHeads  int // key/value heads; 0: as Heads
-	FFN      int // 0: 8/3 Dim rounded up to a multiple of 32, 4 Dim with gelu
-	Seq      int // tokens of a sequence
-	Vocab    int // 0: 256, bytes
-	Tied     bool
-	RopeBase float64 // 0: 10000
-	NormEps  float64 // 0: 1e-5
-	// Norm and Activation choose the parts of a block; empty: those of LLaMA.
-	Norm       string
-	Activation string
+	Kind       string  `toml:"kind"` // of a Family
+	Layers     int     `toml:"layers"`
+	Dim        int     `toml:"dim"`
+	Heads      int     `toml:"heads"`
+	KVHeads    int     `toml:"kv_heads"`
+	FFN        int     `toml:"ffn"`
+	Seq        int     `toml:"seq"`
+	Vocab      int     `toml:"vocab"`
+	Tied       bool    `toml:"tied"`
+	RopeBase   float64 `toml:"rope_base"`
+	NormEps    float64 `toml:"norm_eps"`
+	Norm       string  `toml:"norm"`
+	Activation string  `toml:"activation"`
 	// Type is what layers read and write: F32, or BF16 with the weights rounded to
 	// it. Gradients of weights, statistics and losses are F32 always.
-	Type kernels.DType
+	Type kernels.DType `toml:"-"`
 }
-
-// What Norm and Activation may be.
-const (
-	NormRMS          = "rmsnorm"
-	NormLayer        = "layernorm"
-	ActivationSwiGLU = "swiglu"
-	ActivationGELU   = "gelu"
-)
 
 // TypeOf returns the type of layers under a precision: "fp32", "tf32" (of which only
 // the device knows) or "bf16".
@@ -46,96 +39,74 @@ func TypeOf(precision string) kernels.DType {
 	return kernels.F32
 }
 
-// initStd is the standard deviation of fresh matrices; those that add to the
-// residual stream divide it by sqrt(2·Layers), as GPT-2 does.
-const initStd = 0.02
+// DefaultKind is the family of a Config that names none.
+const DefaultKind = "transformer"
 
-// WithDefaults returns c with its zero values replaced.
+// WithDefaults returns c with the zero values of its family's keys replaced.
 func (c Config) WithDefaults() Config {
-	def(&c.Kind, "transformer")
-	def(&c.KVHeads, c.Heads)
-	def(&c.Norm, NormRMS)
-	def(&c.Activation, ActivationSwiGLU)
-	if c.Activation == ActivationGELU {
-		def(&c.FFN, 4*c.Dim)
+	if c.Kind == "" {
+		c.Kind = DefaultKind
 	}
-	def(&c.FFN, (8*c.Dim/3+31)/32*32)
-	def(&c.Vocab, 256)
-	def(&c.RopeBase, 10000)
-	def(&c.NormEps, 1e-5)
+	f := FindFamily(c.Kind)
+	if f == nil {
+		return c
+	}
+	for _, k := range f.Keys {
+		if v := c.field(k.Name); v.IsZero() {
+			v.Set(f.Defaults.field(k.Name))
+		}
+	}
+	f.Complete(&c)
 	return c
 }
 
-func def[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
+// field returns the settable field of a key.
+func (c *Config) field(key string) reflect.Value {
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("toml") == key {
+			return v.Field(i)
+		}
 	}
+	panic("model: no field of Config has the key " + key)
 }
 
 // Check returns every mistake of c, defaults filled in, joined.
 func (c Config) Check() error {
+	f := FindFamily(c.Kind)
+	if f == nil {
+		var names []string
+		for _, f := range families {
+			names = append(names, f.Name)
+		}
+		return fmt.Errorf("model: kind %q is unknown; known: %s", c.Kind, strings.Join(names, ", "))
+	}
 	var errs []error
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("model: "+format, args...)) }
-	if c.Kind != "transformer" {
-		fail("kind %q is unknown; known: \"transformer\"", c.Kind)
+	bad := map[string]bool{}
+	fail := func(about, what, right string) {
+		errs = append(errs, fmt.Errorf("model: %s%s; %s", about, what, right))
 	}
-	if c.Norm != NormRMS && c.Norm != NormLayer {
-		fail("norm %q is unknown; known: \"rmsnorm\", \"layernorm\"", c.Norm)
+	for _, k := range f.Keys {
+		if what, right := k.wrong(c.field(k.Name).Interface()); what != "" {
+			bad[k.Name] = true
+			fail(k.Name+" ", what, right)
+		}
 	}
-	if c.Activation != ActivationSwiGLU && c.Activation != ActivationGELU {
-		fail("activation %q is unknown; known: \"swiglu\", \"gelu\"", c.Activation)
+	for _, m := range f.Check(c, func(keys ...string) bool {
+		for _, k := range keys {
+			if bad[k] {
+				return false
+			}
+		}
+		return true
+	}) {
+		if m.Key != "" {
+			m.Key += ": "
+		}
+		fail(m.Key, m.What, m.Right)
 	}
 	if c.Type != kernels.F32 && c.Type != kernels.BF16 {
-		fail("layers of %s are unknown; known: f32, bf16", c.Type)
-	}
-	for _, v := range []struct {
-		name        string
-		value, most int
-	}{
-		{"layers", c.Layers, 1 << 12}, {"dim", c.Dim, 1 << 18}, {"heads", c.Heads, 1 << 12}, {"kv_heads", c.KVHeads, 1 << 12},
-		{"ffn", c.FFN, 1 << 20}, {"seq", c.Seq, 1 << 24}, {"vocab", c.Vocab, 1 << 24},
-	} {
-		if v.value < 1 || v.value > v.most {
-			fail("%s is %d; it must lie between 1 and %d", v.name, v.value, v.most)
-		}
-	}
-	if len(errs) == 0 {
-		if c.Dim%c.Heads != 0 {
-			fail("dim %d does not divide into %d heads; choose dim as a multiple of heads", c.Dim, c.Heads)
-		} else if c.HeadDim()%2 != 0 {
-			fail("a head has dim/heads = %d columns; rotary position needs an even number", c.HeadDim())
-		}
-		if c.Heads%c.KVHeads != 0 {
-			fail("%d heads do not divide over kv_heads = %d; choose heads as a multiple of kv_heads", c.Heads, c.KVHeads)
-		}
-	}
-	if len(errs) == 0 {
-		// Operations are counted in int64: 6 for each weight and token, 12 for each pair of tokens and column.
-		layers, dim, seq := float64(c.Layers), float64(c.Dim), float64(c.Seq)
-		ops := 6*seq*dim*(layers*(4*dim+3*float64(c.FFN))+float64(c.Vocab)) + 12*layers*seq*seq*dim
-		if ops > 0x1p62 {
-			fail("%.2g operations a sequence are beyond counting; choose fewer layers, a smaller dim, ffn, vocab or seq", ops)
-		}
-	}
-	if !(c.RopeBase > 1) || math.IsInf(c.RopeBase, 0) {
-		fail("rope_base is %v; it must be a finite number above 1", c.RopeBase)
-	}
-	if !(c.NormEps > 0) || c.NormEps >= 1 {
-		fail("norm_eps is %v; it must lie above 0 and below 1", c.NormEps)
+		fail("", fmt.Sprintf("layers of %s are unknown", c.Type), "known: f32, bf16")
 	}
 	return errors.Join(errs...)
-}
-
-// HeadDim returns the columns of one head.
-func (c Config) HeadDim() int { return c.Dim / c.Heads }
-
-func (c Config) residualStd() float64 { return initStd / math.Sqrt(2*float64(c.Layers)) }
-
-// tie returns what embedding and head share, "" when untied.
-func (c Config) tie() string {
-	if c.Tied {
-		return nameEmbed
-	}
-	return ""
 }

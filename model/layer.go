@@ -1,4 +1,4 @@
-// Package model is the room of the networks: layers with hand-written Forward,
+// Package model has the networks: layers with hand-written Forward,
 // BackwardInput (backward-p1) and BackwardWeight (backward-p2), the models made
 // of them, parameters, initialisation and the optimizer's schedule.
 //

@@ -37,11 +37,7 @@ func New(cfg Config) (*Model, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	layers := []Layer{NewEmbed(cfg.Vocab, cfg.Dim, initStd, cfg.tie(), cfg.Type)}
-	for i := range cfg.Layers {
-		layers = append(layers, NewBlock(cfg, i))
-	}
-	return Chain(cfg, append(layers, NewHead(cfg)))
+	return Chain(cfg, FindFamily(cfg.Kind).Layers(cfg))
 }
 
 // Chain returns the model of a list of layers, or where two of them do not fit
@@ -85,6 +81,14 @@ func (m *Model) connects(i int) error {
 		return fmt.Errorf("its slot %q must be its output's gradient, %v, and live from I", SlotDY, l.Out())
 	case !last && l.Out() != m.Layers[i+1].In():
 		return fmt.Errorf("it gives %v, the next takes %v", l.Out(), m.Layers[i+1].In())
+	}
+	return nil
+}
+
+// HFConfig returns the contents of config.json beside the saved parameters (see Family.HF).
+func (m *Model) HFConfig() map[string]any {
+	if f := FindFamily(m.Config.Kind); f != nil {
+		return f.HF(m.Config)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,50 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// Each key of a job file's [model] is described by a family, and each that a family describes is one.
+func TestFamilyKeysAreTheFields(t *testing.T) {
+	described := map[string]bool{"kind": true, "-": true}
+	for _, f := range Families() {
+		if f.Doc == "" || f.Complete == nil || f.Check == nil || f.Layers == nil || f.HF == nil || f.Defaults.Kind != f.Name {
+			t.Errorf("%s: a part of the description is missing", f.Name)
+		}
+		for _, k := range f.Keys {
+			described[k.Name] = true
+			f.Defaults.field(k.Name)
+			for _, from := range k.Follows {
+				if f.key(from) == nil {
+					t.Errorf("%s: %s follows from %s, which is no key", f.Name, k.Name, from)
+				}
+			}
+		}
+	}
+	c := reflect.TypeFor[Config]()
+	for i := range c.NumField() {
+		if tag := c.Field(i).Tag.Get("toml"); !described[tag] {
+			t.Errorf("%s (%q) is in no family", c.Field(i).Name, tag)
+		}
+	}
+}
+
+// Families may share a key, not its name alone.
+func TestSharedKeysHaveOneRange(t *testing.T) {
+	was := families
+	defer func() {
+		families = was
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "families transformer and other: key heads has two ranges") {
+			t.Errorf("%v", p)
+		}
+	}()
+	other := Family{Name: "other", Keys: []Key{*FindFamily(DefaultKind).key("seq")}}
+	registerFamily(other)
+	if FindFamily("other") == nil || len(Families()) != len(was)+1 {
+		t.Error("not registered")
+	}
+	other.Keys[0] = Key{Name: "heads", Min: 1, Max: 2}
+	families = was
+	registerFamily(other)
+}
+
 // TestFLOPs counts by hand.
 func TestFLOPs(t *testing.T) {
 	m, err := New(Config{Layers: 4, Dim: 512, Heads: 8, FFN: 1365, Seq: 256})
@@ -88,19 +133,22 @@ func TestFLOPs(t *testing.T) {
 }
 
 func TestCheckReportsAll(t *testing.T) {
-	if _, err := New(Config{Kind: "mamba", Layers: 0, Dim: -1, Heads: 1, Seq: 1 << 40, RopeBase: math.NaN(), NormEps: math.Inf(1)}); err == nil {
+	if _, err := New(Config{Kind: "mamba"}); err == nil || !strings.Contains(err.Error(), `kind "mamba" is unknown; known: transformer`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := New(Config{Layers: 0, Dim: -1, Heads: 1, Seq: 1 << 40, RopeBase: math.NaN(), NormEps: math.Inf(1)}); err == nil {
 		t.Error("no error")
 	} else {
-		for _, part := range []string{`"mamba"`, "layers is 0", "dim is -1", "seq is 1099511627776", "rope_base is NaN", "norm_eps is +Inf"} {
+		for _, part := range []string{"layers is 0", "dim is -1", "seq is 1099511627776", "rope_base is NaN", "norm_eps is +Inf"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%q is not in: %v", part, err)
 			}
 		}
 	}
 	for want, change := range map[string]func(*Config){
-		"does not divide into 4 heads":  func(c *Config) { c.Dim = 66 },
-		"needs an even number":          func(c *Config) { c.Dim = 60 },
-		"do not divide over kv_heads":   func(c *Config) { c.KVHeads = 3 },
+		"heads: 4 does not divide model.dim = 66; one of 1, 3, 11, 33": func(c *Config) { c.Dim = 66 },
+		"heads: a head gets dim / heads = 15 columns":                  func(c *Config) { c.Dim = 60 },
+		"kv_heads: 3 does not divide model.heads = 4":                  func(c *Config) { c.KVHeads = 3 },
 		"norm_eps is -1":                func(c *Config) { c.NormEps = -1 },
 		"rope_base is 1":                func(c *Config) { c.RopeBase = 1 },
 		"vocab is 16777217":             func(c *Config) { c.Vocab = 1<<24 + 1 },

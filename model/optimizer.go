@@ -16,7 +16,7 @@ type Rule struct {
 	Keys []RuleKey // what it is told beside the learning rate and the weight decay
 
 	// Check returns the values that are within their bounds and cannot work all the same; nil: none.
-	Check func(Values) []RuleMistake
+	Check func(Values) []Mistake
 	// States names the flat f32 buffers that Step needs beside weights and gradients,
 	// zero at the start, in order.
 	States func(Values) []string
@@ -31,9 +31,6 @@ type RuleKey struct {
 	Min, Max     float64
 	Above, Below bool // Min, Max themselves are excluded
 }
-
-// RuleMistake says what is wrong with a key's value, and what would be right.
-type RuleMistake struct{ Key, What, Right string }
 
 // Values are the numbers of a rule by the names of its keys.
 type Values map[string]float64

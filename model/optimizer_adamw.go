@@ -14,13 +14,13 @@ func init() {
 			{Name: "beta2", Doc: "Decay of the mean of squared gradients", Default: 0.95, Max: 1, Below: true},
 			{Name: "eps", Doc: "Added to the denominator", Default: 1e-8, Max: 1, Above: true},
 		},
-		Check: func(v Values) (wrong []RuleMistake) {
+		Check: func(v Values) (wrong []Mistake) {
 			if v.f32("eps") == 0 {
-				wrong = append(wrong, RuleMistake{"eps", fmt.Sprintf("%v is 0 in fp32", v["eps"]), "at least 1e-45, usually 1e-8"})
+				wrong = append(wrong, Mistake{"eps", fmt.Sprintf("%v is 0 in fp32", v["eps"]), "at least 1e-45, usually 1e-8"})
 			}
 			for _, key := range []string{"beta1", "beta2"} {
 				if v.f32(key) == 1 { // the bias correction divides by 1 - beta^step
-					wrong = append(wrong, RuleMistake{key, fmt.Sprintf("%v is 1 in fp32", v[key]), "below 1, e.g. 0.95"})
+					wrong = append(wrong, Mistake{key, fmt.Sprintf("%v is 1 in fp32", v[key]), "below 1, e.g. 0.95"})
 				}
 			}
 			return wrong

@@ -1,43 +1,15 @@
 package model
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
-// Stream separates the uses of randomness under one seed.
-type Stream uint32
-
-// The streams.
-const (
-	StreamInit Stream = iota + 1 // parameters; use Init
-	StreamData                   // which sequences a step reads
-	StreamDropout
-)
+// streamInit keeps the first values of parameters apart from other uses of the seed.
+const streamInit = 1
 
 // random returns words number 4·block … 4·block+3 of a stream. sub is what the
-// stream counts beside elements: a parameter's index, a step.
-func random(seed int64, s Stream, sub uint32, block uint64) [4]uint32 {
-	ctr := [4]uint32{uint32(block), uint32(block >> 32), sub, uint32(s)}
+// stream counts beside elements: a parameter's index.
+func random(seed int64, stream, sub uint32, block uint64) [4]uint32 {
+	ctr := [4]uint32{uint32(block), uint32(block >> 32), sub, stream}
 	return philox(ctr, [2]uint32{uint32(seed), uint32(uint64(seed) >> 32)})
-}
-
-// Bits returns 64 random bits, a function of its arguments alone.
-func Bits(seed int64, s Stream, step, i int64) uint64 {
-	w := random(seed, s, uint32(step), uint64(i)>>1)
-	half := i & 1 * 2
-	return uint64(w[half]) | uint64(w[half+1])<<32
-}
-
-// Uniform returns number i of a step's stream, from [0, 1), 53 bits fine.
-func Uniform(seed int64, s Stream, step, i int64) float64 {
-	return float64(Bits(seed, s, step, i)>>11) * 0x1p-53
-}
-
-// UniformInt returns number i of a step's stream, from [0, n); its bias is below n/2⁶⁴.
-func UniformInt(seed int64, s Stream, step, i, n int64) int64 {
-	high, _ := bits.Mul64(Bits(seed, s, step, i), uint64(n))
-	return int64(high)
 }
 
 // Initialise writes parameter p's first values to dst, p.Len() elements. index is the
@@ -51,7 +23,7 @@ func Initialise(dst []float32, p Param, seed int64, index int) {
 		return
 	}
 	for i := 0; i < len(dst); i += 4 {
-		z := normals(random(seed, StreamInit, uint32(index), uint64(i)/4))
+		z := normals(random(seed, streamInit, uint32(index), uint64(i)/4))
 		for j := range min(4, len(dst)-i) {
 			dst[i+j] = float32(p.Init.Std * z[j])
 		}

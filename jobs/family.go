@@ -1,0 +1,92 @@
+package jobs
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pipetrain/pipetrain/model"
+)
+
+func familyNames() (names []string) {
+	for _, f := range model.Families() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// familyDoc describes the key model.kind.
+func familyDoc() string {
+	var kinds []string
+	for _, f := range model.Families() {
+		kinds = append(kinds, "`"+f.Name+"` "+f.Doc)
+	}
+	return "Family of the network: " + strings.Join(kinds, "; ") + "."
+}
+
+// withFamilyKeys puts the keys of families behind model.kind: those that only some have
+// name them.
+func withFamilyKeys(families []*model.Family, list []Key) []Key {
+	at := 1 + slices.IndexFunc(list, func(k Key) bool { return k.Name == "model.kind" })
+	var keys []Key
+	for _, f := range families {
+		for _, k := range f.Keys {
+			name := "model." + k.Name
+			if i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name }); i >= 0 {
+				keys[i].families = append(keys[i].families, f.Name)
+				continue
+			}
+			keys = append(keys, Key{Name: name, Doc: k.Doc, Required: k.Required, Note: k.Note, Choices: k.Choices,
+				min: k.Min, max: k.Max, above: k.Above, below: k.Below, families: []string{f.Name}})
+		}
+	}
+	for i := range keys {
+		if k := &keys[i]; len(k.families) < len(families) {
+			k.Doc = strings.TrimSuffix(k.Doc, ".") + " (" + strings.Join(k.families, ", ") + ")."
+		}
+	}
+	return slices.Insert(list, at, keys...)
+}
+
+// of says whether a model of a kind has the key.
+func (k *Key) of(kind string) bool {
+	return k.families == nil || slices.Contains(k.families, kind)
+}
+
+// completeModel fills in what follows from other keys of the model. Keys that its family does
+// not have must not be given, and what follows from them is not judged.
+func (l *loader) completeModel(missing func(key string) bool) {
+	m := &l.spec.Model
+	for i := range keyList {
+		k := &keyList[i]
+		if k.of(m.Kind) {
+			continue
+		}
+		if !missing(k.Name) && l.ok("model.kind", k.Name) {
+			l.mistake(k.Name, "has no effect with model.kind = "+show(m.Kind), "leave it out", "")
+		}
+		l.bad[k.Name] = true
+	}
+	*m = m.WithDefaults()
+	for _, k := range model.FindFamily(m.Kind).Keys {
+		for _, from := range k.Follows {
+			if missing("model." + k.Name) {
+				l.follow("model."+k.Name, "model."+from)
+			}
+		}
+	}
+}
+
+// validateModel reports what the job's family says of its own keys.
+func (l *loader) validateModel() {
+	m := l.spec.Model
+	ok := func(keys ...string) bool {
+		return !slices.ContainsFunc(keys, func(k string) bool { return l.bad["model."+k] })
+	}
+	for _, wrong := range model.FindFamily(m.Kind).Check(m, ok) {
+		if wrong.Key == "" {
+			l.report(l.origin("model"), "model", wrong.What+"; "+wrong.Right, "", "")
+		} else {
+			l.mistake("model."+wrong.Key, wrong.What, wrong.Right, "")
+		}
+	}
+}
