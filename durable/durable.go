@@ -24,9 +24,11 @@ type File struct {
 }
 
 // Create begins to replace the file at path. End it with Commit, CommitNew or Discard.
-func Create(path string) (*File, error) {
+func Create(path string) (*File, error) { return create(path, 0o644) }
+
+func create(path string, mode fs.FileMode) (*File, error) {
 	for {
-		f, err := os.OpenFile(fmt.Sprintf("%s.%08x.tmp", path, rand.Uint32()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err := os.OpenFile(fmt.Sprintf("%s.%08x.tmp", path, rand.Uint32()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
@@ -94,8 +96,13 @@ func (f *File) CommitNew() (won bool, err error) {
 }
 
 // WriteFile replaces the file at path as a whole.
-func WriteFile(path string, content []byte) error {
-	f, err := Create(path)
+func WriteFile(path string, content []byte) error { return write(path, content, 0o644) }
+
+// WritePrivate does so with a file that only its owner can read.
+func WritePrivate(path string, content []byte) error { return write(path, content, 0o600) }
+
+func write(path string, content []byte, mode fs.FileMode) error {
+	f, err := create(path, mode)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +20,7 @@ var (
 	slurmDependency = regexp.MustCompile(`^((after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand)(:\d+(_(\d+|\*))?(\+\d+)?)+|singleton)?([,?]((after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand)(:\d+(_(\d+|\*))?(\+\d+)?)+|singleton))*$`)
 	shellVariable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 	sbatchOption    = regexp.MustCompile(`^--?[A-Za-z]`)
+	sbatchLong      = regexp.MustCompile(`^--([A-Za-z][A-Za-z0-9_-]*)(=.*)?$`)
 )
 
 // ownOptions are the options of sbatch that the script depends on, with the key that sets them.
@@ -66,16 +69,33 @@ func (l *loader) validateSlurm() {
 	}
 	if l.ok("slurm.options") {
 		for _, v := range s.Options {
-			name, _, _ := strings.Cut(strings.TrimPrefix(v, "--"), "=")
-			own, taken := ownOptions[name]
+			long := sbatchLong.FindStringSubmatch(v)
 			switch {
 			case !sbatchOption.MatchString(v):
 				l.mistake("slurm.options", show(v)+" is no option", `["--exclusive", "--mem=64G"]`, "")
 			case !strings.HasPrefix(v, "--"):
 				l.mistake("slurm.options", show(v)+" is a short option", "write its long name, --name=value", "")
-			case taken:
-				l.mistake("slurm.options", fmt.Sprintf("--%s is the script's own", name), own, "")
+			case long == nil:
+				l.mistake("slurm.options", show(v)+" is no option with its value", "write --name=value", "")
+			default:
+				if option, key := ownOption(long[1]); option != "" {
+					l.mistake("slurm.options", fmt.Sprintf("--%s is the script's own", option), key, "")
+				}
 			}
 		}
 	}
+}
+
+// ownOption returns the option of the script that sbatch would read a name as, with its key; sbatch takes the
+// beginning of a name for the whole where there is no other.
+func ownOption(name string) (option, key string) {
+	if key, own := ownOptions[name]; own {
+		return name, key
+	}
+	for _, option := range slices.Sorted(maps.Keys(ownOptions)) {
+		if strings.HasPrefix(option, name) && name != "gpus" { // which is an option itself
+			return option, ownOptions[option]
+		}
+	}
+	return "", ""
 }

@@ -76,6 +76,7 @@ func TestImpossible(t *testing.T) {
 		{"slurm.modules=7", "slurm.modules: is the integer 7, not a list of texts"},
 		{"slurm.modules=-x", "slurm.modules: \"-x\" is no module"},
 		{"slurm.options=--time=5", "slurm.options: --time is the script's own (slurm.time)"},
+		{"slurm.options=--tim=5", "slurm.options: --time is the script's own (slurm.time)"},
 		{"slurm.options=exclusive", "slurm.options: \"exclusive\" is no option"},
 		{"slurm.container_options=--nv", "slurm.container_options: are given without an image"},
 		{"slurm.signal_before=70000", "slurm.signal_before: is 70000 (at least 0, at most 65535)"},
@@ -159,5 +160,19 @@ func TestPossible(t *testing.T) {
 	}
 	if s = parse(t, minimal, "data.kind=text", "data.path="+exact); s.Data.Holdout != 0.05 {
 		t.Errorf("10000 bytes hold out %v", s.Data.Holdout)
+	}
+}
+
+// Options of sbatch come as --name=value; what a blank parts from its value is not looked through.
+func TestSlurmOptions(t *testing.T) {
+	for option, want := range map[string]string{
+		"--comment=x=y": "", "--comment=two words": "", "--exclusive": "", "--gpus=2": "", "--mem=64G": "", "--time-min=5": "",
+		"--comment x=y": "is no option with its value", "--nodes 4=": "is no option with its value",
+		"--time=5": "--time is the script's own", "--part=gpu": "--partition is the script's own", "--no-req": "--no-requeue is the script's own",
+	} {
+		_, err := Parse("job.toml", []byte(minimal), []string{fmt.Sprintf("slurm.options=[%q]", option)}, ".")
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", option, err, want)
+		}
 	}
 }

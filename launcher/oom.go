@@ -137,6 +137,11 @@ func bootClock() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// panicIsLimit says whether a message of the runtime is about a limit of the user's or the host's.
+func panicIsLimit(line string) bool {
+	return strings.Contains(line, "pthread_create failed") || strings.Contains(line, "newosproc") || strings.Contains(line, "failed to reserve")
+}
+
 // panicIsMemory says whether a message of the Go runtime is about memory.
 func panicIsMemory(line string) bool {
 	return strings.Contains(line, "out of memory") || strings.Contains(line, "cannot allocate memory")

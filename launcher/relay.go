@@ -241,7 +241,7 @@ func panicStart(b []byte) int {
 }
 
 // crashLine begins what the runtime prints before it ends a process with code 2.
-var crashLine = regexp.MustCompile(`(?m)^(panic: |fatal error: |runtime: out of memory|SIG[A-Z0-9]+: )`)
+var crashLine = regexp.MustCompile(`(?m)^(panic: |fatal error: |runtime/cgo: |runtime: out of memory|SIG[A-Z0-9]+: )`)
 
 // crash is the first line of the rank's panic, lastLine the last line it wrote;
 // empty where there is none.

@@ -144,7 +144,11 @@ func (w *world) unexplained(p *process, f *Failure) {
 		if panicIsMemory(crash) {
 			f.code = exitcode.OutOfMemory
 		}
-		f.what = fmt.Sprintf("crashed: %s%s", crash, w.seeStderr(p))
+		limit := ""
+		if panicIsLimit(crash) {
+			f.code, limit = exitcode.Environment, ": raise ulimit -u or ulimit -v, or the cgroup's limit of processes"
+		}
+		f.what = fmt.Sprintf("crashed: %s%s%s", crash, limit, w.seeStderr(p))
 	case status == 0:
 		f.code = exitcode.RankLost
 		f.what = "ended with exit code 0 before its work was done"

@@ -105,11 +105,12 @@ func (c *claim) submit(ctx context.Context, script string, spec *jobs.Spec, tool
 	if err := os.MkdirAll(filepath.Join(c.dir, slurm.LogsName), 0o755); err != nil {
 		return "", cannotUse(c.dir, err)
 	}
-	if err := record.WriteFile(filepath.Join(c.dir, submittedName), spec.Resolved()); err != nil {
+	variables := len(spec.Slurm.Environment) > 0
+	if err := record.WriteJob(filepath.Join(c.dir, submittedName), spec.Resolved(), variables); err != nil {
 		return "", err
 	}
 	file := filepath.Join(c.dir, batchName)
-	if err := record.WriteFile(file, []byte(script)); err != nil {
+	if err := record.WriteJob(file, []byte(script), variables); err != nil {
 		return "", err
 	}
 	if err := forgetRestarts(c.dir); err != nil {

@@ -27,7 +27,7 @@ func (p *process) openFolder(ctx context.Context, world *collectives.Comm) error
 		if err == nil {
 			p.folder = f
 			if err = settle(p.spec, f, p.o.Backends.Scratch, io.Discard); err == nil {
-				err = errors.Join(f.WriteJob(p.spec.Resolved()), exitcode.Clear(f.Path))
+				err = errors.Join(f.WriteJob(p.spec.Resolved(), len(p.spec.Slurm.Environment) > 0), exitcode.Clear(f.Path))
 			}
 		}
 		if err != nil {

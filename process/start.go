@@ -67,6 +67,9 @@ func Start(ctx context.Context, o Options) error {
 	if world.Problem != "" {
 		return exitcode.With(exitcode.Environment, fmt.Errorf("%s", world.Problem))
 	}
+	if err := checkAddressSpace(); err != nil {
+		return endEarly(o, world, hosts, err)
+	}
 	spec, err := jobs.Load(o.Job, o.Sets)
 	if err != nil {
 		return endEarly(o, world, everyRanks, exitcode.With(exitcode.Usage, err)) // rank 0 read the same file
@@ -76,6 +79,15 @@ func Start(ctx context.Context, o Options) error {
 	}
 	if (o.Resume || o.Auto) && o.Out == "" {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--resume and --auto-resume need --out DIR, the folder of the run to continue"))
+	}
+	ranks := 1 // this one; a launcher of ours has looked already
+	if !world.IsRank() {
+		ranks = 1 + spec.World()
+	}
+	if world.Launcher != launcher.Local {
+		if err := checkTasks(ranks, o.Backends.Threads(spec, launcher.World{LocalSize: max(ranks-1, world.LocalSize)})); err != nil {
+			return endEarly(o, world, hosts, err)
+		}
 	}
 	if world.IsRank() {
 		return beRank(ctx, o, spec, world)
@@ -105,7 +117,7 @@ func launch(ctx context.Context, o Options, spec *jobs.Spec) error {
 	if err := settle(spec, folder, o.Backends.Scratch, say); err != nil {
 		return err
 	}
-	if err := folder.WriteJob(spec.Resolved()); err != nil {
+	if err := folder.WriteJob(spec.Resolved(), len(spec.Slurm.Environment) > 0); err != nil {
 		return exitcode.With(exitcode.Environment, err)
 	}
 	if err := exitcode.Clear(folder.Path); err != nil {

@@ -206,7 +206,7 @@ func isSecret(name string) bool {
 func redactArgs(args []string) []string {
 	out := make([]string, len(args))
 	for i, a := range args {
-		if k, _, ok := strings.Cut(a, "="); ok && isSecret(k) {
+		if k, _, ok := strings.Cut(a, "="); ok && (isSecret(k) || strings.HasSuffix(k, "slurm.environment")) { // which may hold any secret
 			a = k + "=…"
 		}
 		out[i] = a

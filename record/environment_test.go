@@ -19,7 +19,7 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	hosts := []Host{h, {Rank: 1, Name: "b"}, {Rank: 2, Name: h.Name}}
-	e := NewEnvironment("1.2.3", []string{"pipetrain", "job.toml", "--set", "slurm.api_key=x"}, []string{"OMP_NUM_THREADS=2", "HOME=/root"}, hosts)
+	e := NewEnvironment("1.2.3", []string{"pipetrain", "job.toml", "--set", "slurm.api_key=x", "--set", `slurm.environment=["MODE=hunter2"]`}, []string{"OMP_NUM_THREADS=2", "HOME=/root"}, hosts)
 	e.Device = map[string]string{"library": "oneDNN"}
 	if err := f.WriteEnvironment(e); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Version != "1.2.3" || got.Go != runtime.Version() || !slices.Equal(got.Nodes, []string{h.Name, "b"}) || len(got.Hosts) != 3 ||
-		got.Variables["OMP_NUM_THREADS"] != "2" || got.Device["library"] != "oneDNN" || strings.Contains(string(b), "slurm.api_key=x") {
+		got.Variables["OMP_NUM_THREADS"] != "2" || got.Device["library"] != "oneDNN" || strings.Contains(string(b), "slurm.api_key=x") || strings.Contains(string(b), "hunter2") {
 		t.Errorf("%s", b)
 	}
 	if v, _, _ := BuildInfo(""); v == "" {

@@ -33,7 +33,7 @@ func TestHeld(t *testing.T) {
 		t.Helper()
 		for _, f := range []*Folder{first, joined} {
 			for what, err := range map[string]error{
-				"Held": f.Held(), "WriteJob": f.WriteJob([]byte("x")), "WriteSummary": f.WriteSummary(Summary{}),
+				"Held": f.Held(), "WriteJob": f.WriteJob([]byte("x"), true), "WriteSummary": f.WriteSummary(Summary{}),
 				"WriteEnvironment": f.WriteEnvironment(Environment{}),
 			} {
 				for _, w := range append(want, dir, moved, "--resume") {

@@ -223,8 +223,13 @@ func (f *Folder) RankLog(rank int) (*os.File, error) {
 	return l, nil
 }
 
-// WriteJob writes the resolved job's text.
-func (f *Folder) WriteJob(text []byte) error { return f.write(JobName, text) }
+// WriteJob writes the resolved job's text; variables says whether it holds such for the ranks.
+func (f *Folder) WriteJob(text []byte, variables bool) error {
+	if err := f.Held(); err != nil {
+		return err
+	}
+	return WriteJob(f.File(JobName), text, variables)
+}
 
 // write replaces a file of the folder, while that is this run's.
 func (f *Folder) write(name string, content []byte) error {

@@ -104,7 +104,7 @@ func TestCreate(t *testing.T) {
 	// The same process counts too: the lock is the open file's.
 	g, err := Create(dir, false)
 	refused(t, g, err, dir, fmt.Sprintf("in use by pid %d on ", os.Getpid()), "--out")
-	if err := f.WriteJob([]byte("name = \"x\"\n")); err != nil {
+	if err := f.WriteJob([]byte("name = \"x\"\n"), false); err != nil {
 		t.Fatal(err)
 	}
 	if !InUse(dir) || InUse(filepath.Dir(dir)) {
@@ -242,7 +242,7 @@ func TestReadOnlyFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WriteJob(nil); err != nil {
+	if err := f.WriteJob(nil, false); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
