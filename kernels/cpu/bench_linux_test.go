@@ -76,6 +76,53 @@ func BenchmarkSgemm(b *testing.B) {
 	}
 }
 
+// BenchmarkLowGemm is the rate of products of bf16 into bf16, or into f32 for weight
+// gradients (TN), with each instruction set, and the rate of the best in f32 beside.
+func BenchmarkLowGemm(b *testing.B) {
+	for _, s := range []struct {
+		m, n, k int
+		trans   string
+	}{{512, 512, 512, "NN"}, {1024, 1024, 1024, "NN"}, {1024, 1024, 1024, "NT"}, {1024, 1024, 1024, "TN"}, {2048, 2048, 2048, "NT"},
+		{1024, 2752, 512, "NT"}, {1024, 512, 1376, "NT"}, {1024, 512, 2752, "NN"}, {2752, 512, 1024, "TN"}} {
+		b.Run(fmt.Sprintf("%dx%dx%d/%s", s.m, s.n, s.k, s.trans), func(b *testing.B) {
+			ta, tb := s.trans[0] == 'T', s.trans[1] == 'T'
+			lda, ldb := s.k, s.n
+			if ta {
+				lda = s.m
+			}
+			if tb {
+				ldb = s.k
+			}
+			for _, isa := range append([]string{"f32"}, ISAs()...) {
+				if isa == "go" {
+					continue
+				}
+				typ, name := kernels.BF16, isa
+				if isa == "f32" {
+					typ, name = kernels.F32, ""
+				}
+				d := open(b, Options{BLAS: "go", ISA: name})
+				x, y, z := random(b, d, s.m*s.k), random(b, d, s.k*s.n), random(b, d, s.m*s.n)
+				if typ == kernels.BF16 {
+					lx, ly := random(b, d, s.m*s.k).As(typ).Slice(0, x.Len), random(b, d, s.k*s.n).As(typ).Slice(0, y.Len)
+					d.Convert(lx, x)
+					d.Convert(ly, y)
+					x, y = lx, ly
+					if !ta {
+						z = z.As(typ)
+					}
+				}
+				fastest := math.Inf(1)
+				for range b.N {
+					fastest = min(fastest, seconds(b, func() { d.Gemm(ta, tb, s.m, s.n, s.k, 1, x, lda, y, ldb, 0, z, s.n) }))
+				}
+				b.ReportMetric(2*float64(s.m)*float64(s.n)*float64(s.k)/fastest/1e9, isa+"-GFLOP/s")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
 // seconds is the CPU time of the thread in f: on a shared machine the clock on
 // the wall counts the turns of others too.
 func seconds(b *testing.B, f func()) float64 {

@@ -22,7 +22,7 @@ type Options struct {
 	// BLAS chooses who multiplies matrices; see BLASNames. Empty means "auto".
 	// A value with a slash is the path of a library that exports sgemm_.
 	BLAS string
-	// ISA limits the instruction set of the own kernels: "avx512", "avx2", "go".
+	// ISA limits the instruction set of the own kernels: "avx512bf16", "avx512", "avx2", "go".
 	// Empty means the best the processor has.
 	ISA string
 }
@@ -33,7 +33,8 @@ type Device struct {
 	pool    *pool
 	vec     *vecKernels
 	gemm    sgemmer
-	packs   bool // attention multiplies by the own kernels, with operands packed once
+	pairs   *pairKernel // of bf16 products; nil: they are widened
+	packs   bool        // attention multiplies by the own kernels, with operands packed once
 	mem     memory
 	rotary  rotaryTable
 	work    []workerScratch // one for each thread
@@ -63,6 +64,9 @@ func New(o Options) (kernels.Device, error) {
 	}
 	_, own := d.gemm.(ownBLAS)
 	d.packs = own || vec.gemm.fast
+	if own {
+		d.pairs = vec.pairs
+	}
 	d.pool = newPool(o.Threads)
 	return d, nil
 }

@@ -41,6 +41,8 @@ type workerScratch struct {
 	packA, packB []float32
 	lowA, lowB   []float32 // operands of a bf16 product, widened
 	lowC         []float32
+	pairsA       []uint32 // operands of a bf16 product by pairs
+	pairsB       []uint32
 	rows         [5][]float32 // widened bf16
 	partial      []float64
 	fortran      fortranArgs

@@ -23,6 +23,10 @@ func halfs(p unsafe.Pointer, n int) unsafe.Pointer { return unsafe.Add(p, n*2) }
 
 // gemmLow is Gemm for a, b of bf16; sizes are checked and at least 1.
 func (d *Device) gemmLow(p *lowProduct) {
+	if d.pairs != nil {
+		d.gemmByPairs(p)
+		return
+	}
 	rows, cols := d.cut(p.m, p.n, p.k)
 	gm, gn := d.gemm.grain()
 	bm, bn := min(roundUp((p.m+rows-1)/rows, gm), roundUp(lowM, gm)), min(roundUp((p.n+cols-1)/cols, gn), roundUp(lowN, gn))

@@ -54,7 +54,8 @@ type vecKernels struct {
 	sgd      func(w, g, b []float32, p *sgdParams)
 	sgdPlain func(w, g []float32, p *sgdParams)
 
-	gemm gemmKernel
+	gemm  gemmKernel
+	pairs *pairKernel // nil: bf16 is multiplied as f32
 }
 
 // isas lists the instruction sets of this processor, best first; init functions

@@ -4,10 +4,14 @@ import "unsafe"
 
 //go:generate sh -c "cd asm && go run . -isa avx512 -out ../kernels_avx512_amd64.s -stubs ../kernels_avx512_amd64.go -pkg cpu"
 //go:generate sh -c "cd asm && go run . -isa avx2 -out ../kernels_avx2_amd64.s -stubs ../kernels_avx2_amd64.go -pkg cpu"
+//go:generate sh -c "cd asm && go run . -isa avx512bf16 -out ../kernels_bf16_amd64.s -stubs ../kernels_bf16_amd64.go -pkg cpu"
 
 func init() {
 	var have []*vecKernels
 	if hasAVX512() && hasAVX2() {
+		if hasAVX512BF16() {
+			have = append(have, &bf16Kernels)
+		}
 		have = append(have, &avx512Kernels)
 	}
 	if hasAVX2() {
@@ -56,6 +60,22 @@ var avx512Kernels = vecKernels{
 		transpose: transposeAVX2,
 	},
 }
+
+// bf16Kernels are those of AVX-512, and products of bf16 by AVX512-BF16.
+var bf16Kernels = func() vecKernels {
+	k := avx512Kernels
+	k.name = "avx512bf16"
+	k.pairs = &pairKernel{
+		heights:      []int{14, 8, 4, 2, 1},
+		byRows:       []pairTile{lowTile14BF16, lowTile8BF16, lowTile4BF16, lowTile2BF16, lowTile1BF16},
+		byCol:        []pairTile{lowTileT14BF16, lowTileT8BF16, lowTileT4BF16, lowTileT2BF16, lowTileT1BF16},
+		interleave16: interleave16BF16, interleave32: interleave32BF16,
+		transpose: func(dst, src unsafe.Pointer, ld, blocks int) {
+			transpose8AVX2((*float32)(dst), (*float32)(src), ld, pairCols*4, blocks)
+		},
+	}
+	return k
+}()
 
 var avx2Kernels = vecKernels{
 	name:             "avx2",

@@ -18,6 +18,11 @@ var gemmCases = []Case{
 			checkGemm(c, s[0], s[1], s[2])
 		}
 	}},
+	{Name: "Gemm/Deep", ThreadsMayDiffer: true, bothTypes: true, run: func(c *check) {
+		for _, s := range [][3]int{{3, 5, 2500}, {2, 9, 4099}} {
+			checkGemm(c, s[0], s[1], s[2])
+		}
+	}},
 	{Name: "Gemm/Empty", bothTypes: true, run: func(c *check) {
 		// k = 0 leaves beta·C; a product without rows or columns touches nothing.
 		c.begin("k = 0")

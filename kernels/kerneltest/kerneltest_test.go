@@ -75,6 +75,12 @@ func TestSuiteCatchesFaults(t *testing.T) {
 			}
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 		}}}},
+		{"Gemm loses the end of k beyond 2048", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
+			if k > 2048 {
+				k--
+			}
+			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		}}}},
 		{"Gemm takes C as packed", "Gemm", broken{hooks: hooks{onGemm: func(d kernels.Device, ta, tb bool, m, n, k int, alpha float32, a kernels.Buffer, lda int, b kernels.Buffer, ldb int, beta float32, c kernels.Buffer, ldc int) {
 			d.Gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, n)
 		}}}},
