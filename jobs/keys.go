@@ -50,6 +50,7 @@ var tables = []struct{ Name, Doc string }{
 	{"device", "Where the layers run"},
 	{"transport", "How ranks talk"},
 	{"checkpoint", "When the state is saved"},
+	{"metrics", "What is written of the steps, beside `metrics.jsonl`"},
 	{"run", "Where the results go, how ranks are started"},
 	{"slurm", "For the batch script that `submit` writes"},
 }
@@ -111,6 +112,8 @@ var keyList = withFamilyKeys(model.Families(), withRuleKeys([]Key{
 	{Name: "checkpoint.enabled", Doc: "Save the state at all. `false` is for measurements: nothing is saved, also at the end, and a run that is asked to stop ends with 130."},
 	{Name: "checkpoint.every", Doc: "Steps between checkpoints. 0: only at the end.", min: 0, max: 1e12},
 	{Name: "checkpoint.keep", Doc: "Newest checkpoints kept. 0: all.", min: 0, max: 1e12},
+
+	{Name: "metrics.tensorboard", Doc: "Event files for TensorBoard in the run folder, written while it runs."},
 
 	{Name: "run.dir", Doc: "Folder of the run folders; `--out` names one run's. Relative to the job file's folder; after `--set`, to the working directory.", Note: "`runs` in the working directory", path: isPath},
 	{Name: "run.start_timeout", Doc: "Time within which every rank must have joined: `\"60s\"`, `\"2m\"`, or seconds.", min: 0, max: 86400, above: true},

@@ -22,6 +22,7 @@ type Spec struct {
 	Device     Device       `toml:"device"`
 	Transport  Transport    `toml:"transport"`
 	Checkpoint Checkpoint   `toml:"checkpoint"`
+	Metrics    Metrics      `toml:"metrics"`
 	Run        Run          `toml:"run"`
 	Slurm      Slurm        `toml:"slurm"`
 
@@ -104,6 +105,11 @@ type Device struct {
 type Transport struct {
 	Kind   string `toml:"kind"` // auto | local | mpi
 	LibMPI string `toml:"libmpi"`
+}
+
+// Metrics says what is written of the steps beside metrics.jsonl.
+type Metrics struct {
+	TensorBoard bool `toml:"tensorboard"`
 }
 
 // Checkpoint says when the state is saved.

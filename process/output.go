@@ -15,6 +15,7 @@ import (
 type output struct {
 	p        *process
 	metrics  *record.MetricsLog
+	board    *record.TensorBoard // nil: not asked for, or it could not be written
 	progress *progress.Progress
 }
 
@@ -39,6 +40,11 @@ func (o *output) start(done int) error {
 	if o.metrics.Gap != "" {
 		o.p.log.Warn().Msg(o.metrics.Gap)
 	}
+	if o.p.spec.Metrics.TensorBoard {
+		if o.board, err = o.p.folder.OpenTensorBoard(done); err != nil {
+			o.withoutBoard(err)
+		}
+	}
 	if !o.p.o.Quiet {
 		o.progress = progress.New(progress.Config{
 			Out: o.p.o.Stdout, Log: o.p.o.Stderr, Start: done, Steps: o.p.spec.Train.Steps, Title: o.p.spec.Name,
@@ -51,18 +57,32 @@ func (o *output) step(s rank.StepInfo) error {
 	if !o.first() {
 		return nil
 	}
-	err := o.metrics.Append(record.Metrics{
+	m := record.Metrics{
 		Step: s.Step, Loss: s.Loss, GradNorm: s.GradNorm, LR: s.LR, Tokens: int64(s.Tokens),
 		StepSeconds: s.Seconds, TokensPerSecond: s.TokensPerSecond, Bubble: s.Bubble, MakespanSeconds: s.Makespan,
-	})
-	if err != nil {
+	}
+	if err := o.metrics.Append(m); err != nil {
 		return exitcode.With(exitcode.Environment, err)
+	}
+	if o.board != nil {
+		if err := o.board.Append(m); err != nil {
+			o.withoutBoard(err)
+		}
 	}
 	if o.progress != nil {
 		o.progress.Step(progress.Step{Step: s.Step, Loss: s.Loss, TokensPerSecond: s.TokensPerSecond,
 			BubbleMeasured: s.Bubble, BubblePredicted: s.PredictedBubble, PeakBytes: s.PeakBytes})
 	}
 	return nil
+}
+
+// withoutBoard goes on without TensorBoard's file: it repeats what the metrics have, and ends no run.
+func (o *output) withoutBoard(err error) {
+	o.p.log.Warn().Err(err).Msg("no TensorBoard file from here on; pipetrain metrics --format tensorboard makes one afterwards")
+	if o.board != nil {
+		o.board.Close()
+		o.board = nil
+	}
 }
 
 // sync brings the metrics to the disk.
@@ -84,6 +104,10 @@ func (o *output) close() {
 	if o.metrics != nil {
 		o.metrics.Close()
 		o.metrics = nil
+	}
+	if o.board != nil {
+		o.board.Close()
+		o.board = nil
 	}
 }
 

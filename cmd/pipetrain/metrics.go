@@ -21,25 +21,13 @@ import (
 	"github.com/pipetrain/pipetrain/record/tfevents"
 )
 
-// metricKeys are the numbers of a step, by their names in metrics.jsonl.
-var metricKeys = []struct {
-	name string
-	of   func(record.Metrics) float64
-}{
-	{"loss", func(m record.Metrics) float64 { return m.Loss }},
-	{"grad_norm", func(m record.Metrics) float64 { return m.GradNorm }},
-	{"lr", func(m record.Metrics) float64 { return m.LR }},
-	{"tokens", func(m record.Metrics) float64 { return float64(m.Tokens) }},
-	{"step_seconds", func(m record.Metrics) float64 { return m.StepSeconds }},
-	{"tokens_per_second", func(m record.Metrics) float64 { return m.TokensPerSecond }},
-	{"bubble", func(m record.Metrics) float64 { return m.Bubble }},
-	{"makespan_seconds", func(m record.Metrics) float64 { return m.MakespanSeconds }},
-}
+// metricKeys are the numbers of a step.
+var metricKeys = record.Columns()
 
 func metricsCommand(stdout io.Writer) *cli.Command {
 	var names []string
 	for _, k := range metricKeys {
-		names = append(names, k.name)
+		names = append(names, k.Name)
 	}
 	return &cli.Command{
 		Name: "metrics", Usage: "the steps of runs as CSV, JSON, or TensorBoard's files", ArgsUsage: "RUN…",
@@ -102,7 +90,7 @@ func convertMetrics(c *cli.Command, stdout io.Writer) error {
 
 func keyIndex(name string) int {
 	for i, k := range metricKeys {
-		if k.name == name {
+		if k.Name == name {
 			return i
 		}
 	}
@@ -128,14 +116,14 @@ func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 func writeLong(w *csv.Writer, runs []ran) {
 	head := []string{"run", "step"}
 	for _, k := range metricKeys {
-		head = append(head, k.name)
+		head = append(head, k.Name)
 	}
 	_ = w.Write(head) // its error is told by w.Error
 	for _, r := range runs {
 		for _, m := range r.Steps {
 			line := []string{r.Run, strconv.Itoa(m.Step)}
 			for _, k := range metricKeys {
-				line = append(line, number(k.of(m)))
+				line = append(line, number(k.Of(m)))
 			}
 			_ = w.Write(line)
 		}
@@ -149,7 +137,7 @@ func writeWide(w *csv.Writer, runs []ran, key int) {
 	for i, r := range runs {
 		head, values[i] = append(head, r.Run), map[int]string{}
 		for _, m := range r.Steps {
-			values[i][m.Step] = number(metricKeys[key].of(m))
+			values[i][m.Step] = number(metricKeys[key].Of(m))
 			last = max(last, m.Step)
 		}
 	}
@@ -169,11 +157,15 @@ func writeWide(w *csv.Writer, runs []ran, key int) {
 // from when the last was written. A file of an earlier conversion is replaced.
 func writeTensorBoard(runs []ran, out string, stdout io.Writer) error {
 	for _, r := range runs {
-		dir := filepath.Join(r.dir, "tensorboard")
+		dir := filepath.Join(r.dir, record.TensorBoardDir)
 		if out != "" {
 			dir = filepath.Join(out, strings.ReplaceAll(strings.Trim(r.Run, "/."), "/", "-"))
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		path := filepath.Join(dir, convertedName)
+		if err := alone(path); err != nil {
 			return err
 		}
 		now := float64(r.written.UnixNano()) / 1e9
@@ -183,14 +175,8 @@ func writeTensorBoard(runs []ran, out string, stdout io.Writer) error {
 		b := tfevents.Header(now, 0)
 		for _, m := range r.Steps {
 			now += m.StepSeconds
-			e := tfevents.Event{WallTime: now, Step: int64(m.Step)}
-			for _, k := range metricKeys {
-				e.Scalars = append(e.Scalars, tfevents.Scalar{Tag: k.name, Value: float32(k.of(m))})
-			}
-			b = tfevents.Append(b, e)
+			b = tfevents.Append(b, record.Event(m, now))
 		}
-		// TensorBoard orders the files of a folder by name; the number stands for a time.
-		path := filepath.Join(dir, "events.out.tfevents.0000000000.pipetrain")
 		if err := durable.WriteFile(path, b); err != nil {
 			return err
 		}
@@ -199,4 +185,18 @@ func writeTensorBoard(runs []ran, out string, stdout io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// convertedName is the file of a conversion. TensorBoard orders the files of a folder by name; the number stands for a time.
+const convertedName = "events.out.tfevents.0000000000.pipetrain"
+
+// alone refuses a folder that has event files of others: TensorBoard would show steps twice.
+func alone(path string) error {
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*tfevents*"))
+	for _, f := range found {
+		if f != path {
+			return fmt.Errorf("%s has %s, written by the run itself: look at that, or name another folder with --out", filepath.Dir(path), filepath.Base(f))
+		}
+	}
+	return err
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,7 +86,7 @@ func TestMetricsForTensorBoard(t *testing.T) {
 				t.Errorf("step %d: %+v", m.Step, e)
 			}
 			for j, k := range metricKeys {
-				if want := (tfevents.Scalar{Tag: k.name, Value: float32(k.of(m))}); e.Scalars[j] != want {
+				if want := (tfevents.Scalar{Tag: k.Name, Value: float32(k.Of(m))}); e.Scalars[j] != want {
 					t.Errorf("step %d: %+v, want %+v", m.Step, e.Scalars[j], want)
 				}
 			}
@@ -92,6 +94,54 @@ func TestMetricsForTensorBoard(t *testing.T) {
 				t.Errorf("step %d is %v s off", m.Step, d)
 			}
 		}
+	}
+}
+
+// A run writes TensorBoard's files itself. Resumed from an earlier step, it has each step once,
+// as TensorBoard reads the folder.
+func TestTensorBoardOfARun(t *testing.T) {
+	job, out := writeJob(t, tinyJob), filepath.Join(t.TempDir(), "run")
+	mustRun(t, "--quiet", "--out", out, "--set", "metrics.tensorboard=true", job)
+	for _, later := range []string{"step-00000012", "step-00000008"} {
+		if err := os.RemoveAll(filepath.Join(out, "checkpoints", later)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustRun(t, "--quiet", "--resume", "--out", out, "--set", "metrics.tensorboard=true", job)
+	files, err := filepath.Glob(filepath.Join(out, "tensorboard", "events.out.tfevents.*"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var steps []tfevents.Event
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, _, err := tfevents.Read(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			if e.Start {
+				steps = slices.DeleteFunc(steps, func(old tfevents.Event) bool { return old.Step >= e.Step })
+			} else if e.Version == "" {
+				steps = append(steps, e)
+			}
+		}
+	}
+	want, err := record.ReadMetrics(filepath.Join(out, record.MetricsName))
+	if err != nil || len(steps) != len(want) || len(want) != 12 {
+		t.Fatalf("%d steps of %d, %v", len(steps), len(want), err)
+	}
+	for i, m := range want {
+		if e := record.Event(m, steps[i].WallTime); !reflect.DeepEqual(e, steps[i]) {
+			t.Errorf("%+v, want %+v", steps[i], e)
+		}
+	}
+	if s := call("metrics", "--format", "tensorboard", out); s.code != 3 || !strings.Contains(s.stderr, "written by the run itself") {
+		t.Errorf("%+v", s)
 	}
 }
 
