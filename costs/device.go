@@ -108,14 +108,7 @@ func (c *deviceCosts) pass(r model.Range, p model.Pass, n int) float64 {
 		bytes := 0.0
 		shape := c.Shape.Times(n)
 		for _, s := range l.Slots() {
-			used := s.Life != model.FromInput
-			switch p {
-			case model.PassInput:
-				used = true
-			case model.PassWeight:
-				used = s.Life != model.UntilInput
-			}
-			if used {
+			if s.Life.Alive(p) {
 				bytes += float64(s.Bytes(shape))
 			}
 		}

@@ -106,13 +106,35 @@ type Config struct {
 
 // Kinds of data.
 const (
-	KindText      = "text"      // the bytes of files
-	KindTokens    = "tokens"    // tokens that were made beforehand, in files
-	KindSynthetic = "synthetic" // made from the seed
+	KindText      = "text"
+	KindTokens    = "tokens"
+	KindSynthetic = "synthetic"
 )
 
+// Kind is a kind of source: data.kind in a job file.
+type Kind struct {
+	Name string
+	Doc  string // what a sample is made of
+	// Files says that samples are windows of token files: path, holdout and, but for a
+	// text, format apply.
+	Files bool
+	open  func(c Config) (Source, error)
+}
+
+// kinds are described each in the file of its source.
+var kinds = []Kind{text, tokenFiles, syntheticKind}
+
 // Kinds lists the kinds of data.
-func Kinds() []string { return []string{KindText, KindTokens, KindSynthetic} }
+func Kinds() []Kind { return kinds }
+
+// FindKind returns the kind of a name.
+func FindKind(name string) (Kind, bool) {
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return kinds[i], true
+}
 
 // Open opens the source that c describes. The caller closes it.
 func Open(c Config) (Source, error) {
@@ -122,11 +144,12 @@ func Open(c Config) (Source, error) {
 	case !(c.Holdout >= 0 && c.Holdout <= 0.5):
 		return nil, fmt.Errorf("data: holdout %v; it must lie between 0 and 0.5", c.Holdout)
 	}
-	switch c.Kind {
-	case KindText, KindTokens:
-		return openTokens(c)
-	case KindSynthetic:
-		return openSynthetic(c)
+	if k, ok := FindKind(c.Kind); ok {
+		return k.open(c)
 	}
-	return nil, fmt.Errorf("data: no kind is called %q; known: %s", c.Kind, strings.Join(Kinds(), ", "))
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Name)
+	}
+	return nil, fmt.Errorf("data: no kind is called %q; known: %s", c.Kind, strings.Join(names, ", "))
 }

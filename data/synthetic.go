@@ -28,7 +28,9 @@ const noise = 8
 // holdoutSequences is how many synthetic sequences there are to evaluate on.
 const holdoutSequences = 64
 
-func openSynthetic(c Config) (*synthetic, error) {
+var syntheticKind = Kind{Name: KindSynthetic, Doc: "a sequence made from the seed, learnable, no file needed", open: openSynthetic}
+
+func openSynthetic(c Config) (Source, error) {
 	if c.Vocab < 2 || c.Vocab > math.MaxInt32 {
 		return nil, fmt.Errorf("data: a vocabulary of %d; synthetic data needs 2 to 2^31-1", c.Vocab)
 	}

@@ -62,7 +62,12 @@ func (w *windows) find(window, seq int64) (shard int, first int64) {
 	return i, w.start[i] + window*seq
 }
 
-func openTokens(c Config) (*tokens, error) {
+var (
+	text       = Kind{KindText, "the bytes of files", true, openTokens}
+	tokenFiles = Kind{KindTokens, "files of tokens that were made beforehand", true, openTokens}
+)
+
+func openTokens(c Config) (Source, error) {
 	t := &tokens{path: c.Path, seq: c.Seq, vocab: c.Vocab, seed: uint64(c.Seed)}
 	if c.Kind == KindText {
 		if t.vocab = 256; c.Vocab < 256 {

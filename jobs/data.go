@@ -9,6 +9,22 @@ import (
 	"github.com/pipetrain/pipetrain/data"
 )
 
+func kindNames() (names []string) {
+	for _, k := range data.Kinds() {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// kindsDoc describes the key data.kind.
+func kindsDoc() string {
+	var kinds []string
+	for _, k := range data.Kinds() {
+		kinds = append(kinds, "`"+k.Name+"`: "+k.Doc+".")
+	}
+	return strings.Join(kinds, " ")
+}
+
 func formatNames() []string {
 	names := []string{data.FormatAuto}
 	for _, f := range data.Formats() {
@@ -39,7 +55,7 @@ func (l *loader) validateData() {
 	if l.ok("data.format") && s.Data.Kind != data.KindTokens && s.Data.Format != data.FormatAuto {
 		l.mistake("data.format", "has no effect with data.kind = "+show(s.Data.Kind), "data.kind = \"tokens\", or leave it out", "")
 	}
-	if s.Data.Kind == data.KindSynthetic {
+	if kind, _ := data.FindKind(s.Data.Kind); !kind.Files {
 		return
 	}
 	if l.ok("model.vocab") && s.Data.Kind == data.KindText && s.Model.Vocab < 256 {

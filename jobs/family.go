@@ -23,33 +23,47 @@ func familyDoc() string {
 	return "Family of the network: " + strings.Join(kinds, "; ") + "."
 }
 
-// withFamilyKeys puts the keys of families behind model.kind: those that only some have
-// name them.
-func withFamilyKeys(families []*model.Family, list []Key) []Key {
-	at := 1 + slices.IndexFunc(list, func(k Key) bool { return k.Name == "model.kind" })
+// owner has some of the keys of a table: a family of networks, or an optimizer's rule.
+type owner struct {
+	name string
+	keys []model.Key
+}
+
+// withKeys puts the keys of owners behind a key of their table. Those that only some
+// have name them.
+func withKeys(list []Key, after string, owners []owner) []Key {
+	at := 1 + slices.IndexFunc(list, func(k Key) bool { return k.Name == after })
+	table, _, _ := strings.Cut(after, ".")
 	var keys []Key
-	for _, f := range families {
-		for _, k := range f.Keys {
-			name := "model." + k.Name
+	for _, o := range owners {
+		for _, k := range o.keys {
+			name := table + "." + k.Name
 			if i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name }); i >= 0 {
-				keys[i].families = append(keys[i].families, f.Name)
+				keys[i].owners = append(keys[i].owners, o.name)
 				continue
 			}
 			keys = append(keys, Key{Name: name, Doc: k.Doc, Required: k.Required, Note: k.Note, Choices: k.Choices,
-				min: k.Min, max: k.Max, above: k.Above, below: k.Below, families: []string{f.Name}})
+				min: k.Min, max: k.Max, above: k.Above, below: k.Below, owners: []string{o.name}})
 		}
 	}
 	for i := range keys {
-		if k := &keys[i]; len(k.families) < len(families) {
-			k.Doc = strings.TrimSuffix(k.Doc, ".") + " (" + strings.Join(k.families, ", ") + ")."
+		if k := &keys[i]; len(k.owners) < len(owners) {
+			k.Doc = strings.TrimSuffix(k.Doc, ".") + " (" + strings.Join(k.owners, ", ") + ")."
 		}
 	}
 	return slices.Insert(list, at, keys...)
 }
 
+func families() (owners []owner) {
+	for _, f := range model.Families() {
+		owners = append(owners, owner{f.Name, f.Keys})
+	}
+	return owners
+}
+
 // of says whether a model of a kind has the key.
 func (k *Key) of(kind string) bool {
-	return k.families == nil || slices.Contains(k.families, kind)
+	return k.table() != "model" || k.owners == nil || slices.Contains(k.owners, kind)
 }
 
 // completeModel fills in what follows from other keys of the model. Keys that its family does

@@ -10,9 +10,9 @@ import (
 
 // Keys that only some families have name them; those that all have do not.
 func TestKeysOfSeveralFamilies(t *testing.T) {
-	a := &model.Family{Name: "a", Keys: []model.Key{{Name: "seq", Doc: "Tokens.", Min: 1, Max: 9}, {Name: "heads", Doc: "Heads.", Required: true}}}
-	b := &model.Family{Name: "b", Keys: []model.Key{{Name: "seq", Doc: "Tokens.", Min: 1, Max: 9}, {Name: "state", Doc: "States."}}}
-	keys := withFamilyKeys([]*model.Family{a, b}, []Key{{Name: "model.kind"}, {Name: "data.kind"}})
+	a := owner{"a", []model.Key{{Name: "seq", Doc: "Tokens.", Min: 1, Max: 9}, {Name: "heads", Doc: "Heads.", Required: true}}}
+	b := owner{"b", []model.Key{{Name: "seq", Doc: "Tokens.", Min: 1, Max: 9}, {Name: "state", Doc: "States."}}}
+	keys := withKeys([]Key{{Name: "model.kind"}, {Name: "data.kind"}}, "model.kind", []owner{a, b})
 	var got []string
 	for _, k := range keys {
 		got = append(got, k.Name+" "+k.Doc)
@@ -39,9 +39,9 @@ func TestKeysOfSeveralFamilies(t *testing.T) {
 // A key that the job's family does not have need not be given, and must not be.
 func TestKeysOfAnotherFamily(t *testing.T) {
 	k := keysByName["model.seq"]
-	was := k.families
-	defer func() { k.families = was }()
-	k.families = []string{"another"}
+	was := k.owners
+	defer func() { k.owners = was }()
+	k.owners = []string{"another"}
 	const job = "[model]\nlayers = 2\ndim = 8\nheads = 2\n%[data]\nkind = 'synthetic'\n[train]\nsteps = 1\nbatch = 1\n"
 	_, err := Parse("job.toml", []byte(strings.Replace(job, "%", "seq = 4\n", 1)), nil, ".")
 	if err == nil || err.Error() != `job.toml:5: model.seq: has no effect with model.kind = "transformer" (leave it out)` {

@@ -26,7 +26,7 @@ type Key struct {
 	above    bool    // min itself is excluded
 	below    bool    // max itself is excluded
 	path     pathKey
-	families []string // of a key of [model]: the kinds that have it
+	owners   []string // the kinds that have the key; nil: all
 }
 
 // pathKey says how a text that names a file is made absolute.
@@ -57,13 +57,13 @@ var tables = []struct{ Name, Doc string }{
 
 // keyList has one entry for each field of Spec, in the order of the file.
 // Bounds are far above any use and keep every size that follows within 64 bits.
-var keyList = withFamilyKeys(model.Families(), withRuleKeys([]Key{
+var keyList = withKeys(withKeys([]Key{
 	{Name: "name", Doc: "Names the run folder and the batch job: letters, digits, `.`, `_`, `-`.", Note: "the file's name without `.toml`"},
 	{Name: "seed", Doc: "Seed of everything random: initial weights and the order of the data."},
 
 	{Name: "model.kind", Doc: familyDoc(), Choices: familyNames()},
 
-	{Name: "data.kind", Doc: "`text`: the bytes of files. `tokens`: files of tokens that were made beforehand. `synthetic`: a sequence made from the seed, learnable, no file needed.", Choices: data.Kinds()},
+	{Name: "data.kind", Doc: kindsDoc(), Choices: kindNames()},
 	{Name: "data.path", Doc: "The file, or a pattern that names several (`\"shards/train_*.bin\"`): they are read by name, and no sequence crosses from one into the next. Relative to the job file's folder; after `--set`, to the working directory.", Note: "none; `text` and `tokens` need one", path: isPath},
 	{Name: "data.format", Doc: formatsDoc(), Choices: formatNames()},
 	{Name: "data.holdout", Doc: "Share of the text or the tokens, at the end, never trained on but kept for evaluation.", Note: "0.05; 0 where that is shorter than one sequence", min: 0, max: 0.5},
@@ -140,7 +140,7 @@ var keyList = withFamilyKeys(model.Families(), withRuleKeys([]Key{
 	{Name: "slurm.container_tool", Doc: "What runs the image: `apptainer exec`, `singularity exec`, or Charliecloud's `ch-run`.", Choices: []string{"apptainer", "singularity", "charliecloud"}},
 	{Name: "slurm.container_options", Doc: "Further options of that tool: `[\"--nv\", \"--bind=/scratch\"]`."},
 	{Name: "slurm.options", Doc: "Further options of `sbatch`: `[\"--exclusive\", \"--mem=0\"]`."},
-}))
+}, "optimizer.decay_steps", rules()), "model.kind", families())
 
 // Default returns the job that a file with only the required keys would give,
 // before what follows from other keys (kv_heads, ffn, microbatches …) is filled in.

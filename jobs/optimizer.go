@@ -59,21 +59,11 @@ func ruleDoc() string {
 	return "The rule: " + strings.Join(kinds, ", ") + "."
 }
 
-// withRuleKeys puts the keys of all rules behind those of the learning rate.
-func withRuleKeys(list []Key) []Key {
-	at := 1 + slices.IndexFunc(list, func(k Key) bool { return k.Name == "optimizer.decay_steps" })
-	var keys []Key
+func rules() (owners []owner) {
 	for _, r := range model.Rules() {
-		for _, k := range r.Keys {
-			name := "optimizer." + k.Name
-			if i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name }); i >= 0 {
-				keys[i].Doc = strings.TrimSuffix(keys[i].Doc, ").") + ", " + r.Name + ")."
-				continue
-			}
-			keys = append(keys, Key{Name: name, Doc: k.Doc + " (" + r.Name + ").", min: k.Min, max: k.Max, above: k.Above, below: k.Below})
-		}
+		owners = append(owners, owner{r.Name, r.Keys})
 	}
-	return slices.Insert(list, at, keys...)
+	return owners
 }
 
 func decayNames() []string {
@@ -92,7 +82,7 @@ func decaysDoc() string {
 
 func isRuleKey(leaf string) bool {
 	return slices.ContainsFunc(model.Rules(), func(r *model.Rule) bool {
-		return slices.ContainsFunc(r.Keys, func(k model.RuleKey) bool { return k.Name == leaf })
+		return slices.ContainsFunc(r.Keys, func(k model.Key) bool { return k.Name == leaf })
 	})
 }
 

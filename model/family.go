@@ -29,15 +29,28 @@ type Family struct {
 	HF func(c Config) map[string]any
 }
 
-// Key is a key of [model] in a job file. Families may share a key, with the same bounds.
+// Key is a key of [model] or [optimizer] in a job file. Families may share a key, and so may
+// rules, with the same bounds.
 type Key struct {
 	Name, Doc    string
 	Required     bool
+	Default      float64  // of a rule's key
 	Note         string   // what the default is, where it follows from other keys
 	Follows      []string // those keys
 	Choices      []string // of a text
 	Min, Max     float64  // bounds of a number; both 0: none
 	Above, Below bool     // Min, Max themselves are excluded
+}
+
+// mustShare panics where two lists have a key of one name and two meanings.
+func mustShare(one, other string, a, b []Key) {
+	for _, x := range a {
+		for _, y := range b {
+			if x.Name == y.Name && (x.Min != y.Min || x.Max != y.Max || x.Above != y.Above || x.Below != y.Below || x.Default != y.Default) {
+				panic(fmt.Sprintf("model: %s and %s: key %s has two ranges or defaults", one, other, x.Name))
+			}
+		}
+	}
 }
 
 // Mistake says what is wrong with a key's value, and what would be right. An empty
@@ -73,24 +86,13 @@ var families []*Family
 func registerFamily(f Family) {
 	for _, k := range f.Keys {
 		f.Defaults.field(k.Name) // it must be there
-		for _, other := range families {
-			if o := other.key(k.Name); o != nil && (o.Min != k.Min || o.Max != k.Max || o.Above != k.Above || o.Below != k.Below) {
-				panic(fmt.Sprintf("model: families %s and %s: key %s has two ranges", other.Name, f.Name, k.Name))
-			}
-		}
+	}
+	for _, other := range families {
+		mustShare(other.Name, f.Name, other.Keys, f.Keys)
 	}
 	f.Defaults.Kind = f.Name
 	families = append(families, &f)
 	slices.SortFunc(families, func(a, b *Family) int { return strings.Compare(a.Name, b.Name) })
-}
-
-func (f *Family) key(name string) *Key {
-	for i := range f.Keys {
-		if f.Keys[i].Name == name {
-			return &f.Keys[i]
-		}
-	}
-	return nil
 }
 
 // Families returns the registered families, sorted by name.

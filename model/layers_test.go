@@ -19,6 +19,7 @@ func trials() map[string]*trial {
 			panic(err)
 		}
 		out[name+"/block"] = newTrial(cfg, NewBlock(cfg, 1), batch, n)
+		out[name+"/post-norm"] = newTrial(cfg, postNorm(cfg), batch, n)
 		if !blockOnly {
 			out[name+"/embed"] = newTrial(cfg, NewEmbed(cfg.Vocab, cfg.Dim, initStd, "", cfg.Type), batch, n)
 			out[name+"/head"] = newTrial(cfg, NewHead(cfg), batch, n)
@@ -36,6 +37,30 @@ func trials() map[string]*trial {
 	add("bf16", Config{Layers: 1, Dim: 24, Heads: 6, KVHeads: 2, FFN: 21, Seq: 5, Vocab: 11, Type: kernels.BF16}, 3, 3, false)
 	add("gpt-bf16", Config{Layers: 1, Dim: 20, Heads: 2, FFN: 33, Seq: 7, Vocab: 13, Norm: NormLayer, Activation: ActivationGELU, Type: kernels.BF16}, 1, 3, false)
 	return out
+}
+
+// postNorm is a block as in BERT, of the same parts in another order: the norms behind the residuals. Its h1 is not
+// kept but computed again, for the parts of a residual.
+//
+//	h1 = norm1(x + attention(x))   y = norm2(h1 + mlp(h1))
+func postNorm(cfg Config) Layer {
+	dim := Matrix{Token, cfg.Dim, cfg.Type}
+	l := &layer{name: "post-norm", in: dim, out: dim}
+	l.x, l.dy = l.slot(SlotX, UntilWeight, dim), l.slot(SlotDY, FromInput, dim)
+	norm1, attn := newNorm(l, cfg, "norm1", "1"), newAttention(l, cfg)
+	attention := sequence{
+		{newLinear(l, Token, qkvParam(cfg, "post")), l.slot("qkv", UntilInput, attn.in()), l.slot("dqkv", FromInput, attn.in())},
+		{attn, l.slot("o", UntilWeight, attn.out()), scratch(attn.out())},
+		{part: newLinear(l, Token, Param{Name: "o", Rows: cfg.Dim, Cols: cfg.Dim, Init: Init{Std: 1}})},
+	}
+	norm2 := newNorm(l, cfg, "norm2", "2")
+	l.made(sequence{
+		{residual{attention}, l.slot("s1", UntilWeight, dim), l.slot("ds1", FromInput, dim)},
+		{norm1, scratch(dim), l.slot("dh1", FromInput, dim)},
+		{residual{newMLP(l, cfg, "mlp")}, l.slot("s2", UntilWeight, dim), l.slot("ds2", FromInput, dim)},
+		{part: norm2},
+	})
+	return l
 }
 
 // forEach runs f on every trial as a subtest.
@@ -89,6 +114,8 @@ func (tr *trial) reference(k int, v values) (t *tape, y mat, x mat, weights []ma
 	switch {
 	case isEmbed(tr.layer):
 		y, x = embedRef(tr.ids[k], weights), nil
+	case tr.layer.Name() == "post-norm":
+		y = t.postNormRef(x, weights, tr.cfg)
 	case SlotIndex(tr.layer, SlotDY) >= 0:
 		y = t.blockRef(x, weights, tr.cfg)
 	default:

@@ -117,7 +117,7 @@ func (m *mutant) CrossEntropyBackward(dlogits, logits, lse, targets kernels.Buff
 // TestMutantsAreNoticed breaks every operation that a layer performs, one at a time.
 func TestMutantsAreNoticed(t *testing.T) {
 	dev := openCPU(t)
-	for _, name := range []string{"odd/block", "odd/head", "odd/embed", "grouped/block", "gpt/block", "gpt/head"} {
+	for _, name := range []string{"odd/block", "odd/head", "odd/embed", "grouped/block", "gpt/block", "gpt/head", "gpt/post-norm"} {
 		t.Run(name, func(t *testing.T) {
 			tr := trials()[name]
 			counter := &mutant{Device: dev, at: -1}

@@ -11,9 +11,9 @@ import (
 // Rule is one kind of optimizer. A file of this package registers it; job files,
 // plans, runs and checkpoints know it from then on.
 type Rule struct {
-	Name string    // of the kind in a job file
-	Doc  string    // what it is, with its source
-	Keys []RuleKey // what it is told beside the learning rate and the weight decay
+	Name string // of the kind in a job file
+	Doc  string // what it is, with its source
+	Keys []Key  // numbers that it is told beside the learning rate and the weight decay
 
 	// Check returns the values that are within their bounds and cannot work all the same; nil: none.
 	Check func(Values) []Mistake
@@ -22,14 +22,6 @@ type Rule struct {
 	States func(Values) []string
 	// Step updates the weights of one group of parameters.
 	Step func(d kernels.Ops, s Step)
-}
-
-// RuleKey is a number that a rule is told, [optimizer] Name in a job file. Rules may share a key.
-type RuleKey struct {
-	Name, Doc    string
-	Default      float64
-	Min, Max     float64
-	Above, Below bool // Min, Max themselves are excluded
 }
 
 // Values are the numbers of a rule by the names of its keys.
@@ -54,14 +46,8 @@ var rules []*Rule
 
 // register adds a rule. A key that rules share has one meaning and one range.
 func register(r Rule) {
-	for _, k := range r.Keys {
-		for _, other := range rules {
-			for _, o := range other.Keys {
-				if o.Name == k.Name && (o.Min != k.Min || o.Max != k.Max || o.Above != k.Above || o.Below != k.Below || o.Default != k.Default) {
-					panic(fmt.Sprintf("model: optimizers %s and %s: key %s has two ranges or defaults", other.Name, r.Name, k.Name))
-				}
-			}
-		}
+	for _, other := range rules {
+		mustShare(other.Name, r.Name, other.Keys, r.Keys)
 	}
 	rules = append(rules, &r)
 	slices.SortFunc(rules, func(a, b *Rule) int { return strings.Compare(a.Name, b.Name) })

@@ -9,7 +9,7 @@ import (
 func init() {
 	register(Rule{
 		Name: "adamw", Doc: "arXiv 1711.05101",
-		Keys: []RuleKey{
+		Keys: []Key{
 			{Name: "beta1", Doc: "Decay of the mean of gradients", Default: 0.9, Max: 1, Below: true},
 			{Name: "beta2", Doc: "Decay of the mean of squared gradients", Default: 0.95, Max: 1, Below: true},
 			{Name: "eps", Doc: "Added to the denominator", Default: 1e-8, Max: 1, Above: true},

@@ -5,7 +5,7 @@ import "github.com/pipetrain/pipetrain/kernels"
 func init() {
 	register(Rule{
 		Name: "sgd", Doc: "with momentum",
-		Keys: []RuleKey{{Name: "momentum", Doc: "Momentum", Default: 0.9, Max: 1, Below: true}},
+		Keys: []Key{{Name: "momentum", Doc: "Momentum", Default: 0.9, Max: 1, Below: true}},
 		States: func(v Values) []string {
 			if v["momentum"] == 0 {
 				return nil

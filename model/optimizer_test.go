@@ -120,7 +120,7 @@ func TestRules(t *testing.T) {
 func TestRegisterRule(t *testing.T) {
 	defer func(before []*Rule) { rules = before }(rules)
 	rules = slices.Clone(rules)
-	register(Rule{Name: "averaged", Keys: []RuleKey{{Name: "share", Max: 1}, {Name: "momentum", Default: 0.9, Max: 1, Below: true}},
+	register(Rule{Name: "averaged", Keys: []Key{{Name: "share", Max: 1}, {Name: "momentum", Default: 0.9, Max: 1, Below: true}},
 		States: func(Values) []string { return []string{"sum"} },
 		Step: func(d kernels.Ops, s Step) {
 			d.StepSGD(s.Weights, s.Grads, kernels.Buffer{}, s.Low, kernels.SGD{LR: s.LR * s.Values.f32("share"), GradScale: s.GradScale})
@@ -143,11 +143,11 @@ func TestRegisterRule(t *testing.T) {
 		t.Errorf("two steps of 0.25 from 1 give %v, and %v in sum", w, sum)
 	}
 	defer func() {
-		if r := fmt.Sprint(recover()); !strings.Contains(r, "optimizers averaged and other: key momentum has two ranges") {
+		if r := fmt.Sprint(recover()); !strings.Contains(r, "averaged and other: key momentum has two ranges") {
 			t.Errorf("got %v", r)
 		}
 	}()
-	register(Rule{Name: "other", Keys: []RuleKey{{Name: "momentum", Max: 2}}})
+	register(Rule{Name: "other", Keys: []Key{{Name: "momentum", Max: 2}}})
 }
 
 func TestLayout(t *testing.T) {

@@ -139,11 +139,26 @@ func (t *tape) blockRef(x mat, p []mat, cfg Config) mat {
 	o := t.attentionRef(t.linearRef(n1, p[1][:q]), t.linearRef(n1, p[1][q:q+kv]), t.linearRef(n1, p[1][q+kv:]), cfg)
 	h1 := t.addRef(x, t.linearRef(o, p[2]))
 	n2 := t.normRef(h1, cfg, norm2...)
+	return t.addRef(h1, t.mlpRef(n2, p[4], p[5], cfg))
+}
+
+func (t *tape) mlpRef(n, in, out mat, cfg Config) mat {
 	if cfg.Activation == ActivationGELU {
-		return t.addRef(h1, t.linearRef(t.geluRef(t.linearRef(n2, p[4])), p[5]))
+		return t.linearRef(t.geluRef(t.linearRef(n, in)), out)
 	}
-	act := t.swigluRef(t.linearRef(n2, p[4][:cfg.FFN]), t.linearRef(n2, p[4][cfg.FFN:]))
-	return t.addRef(h1, t.linearRef(act, p[5]))
+	return t.linearRef(t.swigluRef(t.linearRef(n, in[:cfg.FFN]), t.linearRef(n, in[cfg.FFN:])), out)
+}
+
+// postNormRef takes the parameters in postNorm's order.
+func (t *tape) postNormRef(x mat, p []mat, cfg Config) mat {
+	q, kv := cfg.Heads*cfg.HeadDim(), cfg.KVHeads*cfg.HeadDim()
+	norm1, norm2 := []mat{p[0]}, []mat{p[3]}
+	if cfg.Norm == NormLayer {
+		norm1, norm2 = append(norm1, p[6]), append(norm2, p[7])
+	}
+	o := t.attentionRef(t.linearRef(x, p[1][:q]), t.linearRef(x, p[1][q:q+kv]), t.linearRef(x, p[1][q+kv:]), cfg)
+	h1 := t.normRef(t.addRef(x, t.linearRef(o, p[2])), cfg, norm1...)
+	return t.normRef(t.addRef(h1, t.mlpRef(h1, p[4], p[5], cfg)), cfg, norm2...)
 }
 
 // headRef returns one loss a row.

@@ -13,15 +13,10 @@ func Bytes(l Layer, life Life, sh Shape) int64 {
 	var n int64
 	for _, s := range l.Slots() {
 		if s.Life == life {
-			n += (s.Bytes(sh) + 255) / 256 * 256
+			n += align((s.Bytes(sh)+3)/4) * 4
 		}
 	}
 	return n
-}
-
-// String returns the life's name.
-func (l Life) String() string {
-	return [...]string{"until I", "until W", "from I"}[l]
 }
 
 // Alive says whether a slot of life l holds something during pass p.

@@ -26,17 +26,9 @@ func (j *job) stageBytes(cut []model.Range) ([]schedule.StageBytes, []stageExtra
 	for i, r := range cut {
 		b, e := &bytes[i], &extra[i]
 		for _, l := range j.model.Layers[r.First:r.End] {
-			for _, s := range l.Slots() {
-				n := aligned(s.Bytes(j.shape))
-				switch s.Life {
-				case model.UntilInput:
-					b.UntilInput += n
-				case model.UntilWeight:
-					b.UntilWeight += n
-				case model.FromInput:
-					b.FromInput += n
-				}
-			}
+			b.UntilInput += model.Bytes(l, model.UntilInput, j.shape)
+			b.UntilWeight += model.Bytes(l, model.UntilWeight, j.shape)
+			b.FromInput += model.Bytes(l, model.FromInput, j.shape)
 			for p := model.PassForward; p <= model.PassWeight; p++ {
 				e.scratch = max(e.scratch, 4*l.Work(p, j.ops, j.shape))
 			}
