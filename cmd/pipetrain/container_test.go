@@ -69,10 +69,19 @@ func TestContainer(t *testing.T) {
 	nothingLeft(t, before)
 }
 
-// slurmContainer has batch jobs run their ranks in one, over two nodes.
-func slurmContainer(t *testing.T, mpi string) {
+// slurmContainers has batch jobs run their ranks in containers, over two nodes.
+func slurmContainers(t *testing.T, job string) {
+	for _, mpi := range []string{"pmix", "pmi2"} {
+		t.Run(mpi, func(t *testing.T) {
+			t.Parallel()
+			inTurn(t)
+			slurmContainer(t, job, mpi)
+		})
+	}
+}
+
+func slurmContainer(t *testing.T, job, mpi string) {
 	image, options, inside, outside := container(t)
-	job := writeJob(t, tinyJob)
 	out := filepath.Join(t.TempDir(), "run")
 	args := []string{"--out", out, "--set", "slurm.container=" + image, "--set", "slurm.container_tool=charliecloud", "--set", inside[0],
 		"--set", `slurm.environment=["USER=root"]`, "--set", "slurm.nodes=2", "--set", "slurm.mpi=" + mpi}

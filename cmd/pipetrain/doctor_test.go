@@ -114,6 +114,8 @@ func slurmDoctor(t *testing.T, job string) {
 			check: "slurm: partition", level: "fails", found: "there are batch, urgent", mend: "slurm.partition"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			inTurn(t)
 			reports := x.run(t, job)
 			hosts := map[string]bool{}
 			for _, r := range reports {
@@ -124,9 +126,12 @@ func slurmDoctor(t *testing.T, job string) {
 			}
 		})
 	}
-	// The job itself says as much.
-	e := begin(t, append(srun(), "--quiet", "--out", t.TempDir()+"/run", job)...).wait()
-	if e.code == 0 || strings.Count(e.stderr, "Run instead") != 1 || !strings.Contains(e.stderr, "--mpi=pmix") {
-		t.Errorf("srun without a wire-up: %v", e)
-	}
+	t.Run("the job itself says as much", func(t *testing.T) {
+		t.Parallel()
+		inTurn(t)
+		e := begin(t, append(srun(), "--quiet", "--out", t.TempDir()+"/run", job)...).wait()
+		if e.code == 0 || strings.Count(e.stderr, "Run instead") != 1 || !strings.Contains(e.stderr, "--mpi=pmix") {
+			t.Errorf("srun without a wire-up: %v", e)
+		}
+	})
 }

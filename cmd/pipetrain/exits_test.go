@@ -240,15 +240,11 @@ func slurmExits(t *testing.T, disk string) {
 		"srun pmi2": {"srun", "-K1", "--mpi=pmi2", "-N2", "-n4", pipetrainPath, "--quiet"},
 		"sbatch":    nil,
 	}
-	// These wait as well, for Slurm.
-	t.Run("time limit", func(t *testing.T) { t.Parallel(); slurmLimit(t) })
-	for _, mpi := range []string{"pmix", "pmi2"} {
-		t.Run("container "+mpi, func(t *testing.T) { t.Parallel(); slurmContainer(t, mpi) })
-	}
 	for way, command := range ways {
 		for _, c := range exitCauses(disk) {
 			t.Run(way+"/"+c.name, func(t *testing.T) {
-				t.Parallel() // most of the time is Slurm's waiting
+				t.Parallel()
+				inTurn(t)
 				c.run(t, way, func(t *testing.T, out string, args []string) (func() ending, func()) {
 					if command != nil {
 						return tellable(t, slices.Concat(c.limit, command, args))

@@ -101,6 +101,7 @@ func slurmKills(t *testing.T, _ string) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			inTurn(t)
 			r := moments(t)
 			n := rounds(t)
 			if os.Getenv("PIPETRAIN_KILLS") == "" {
@@ -132,16 +133,6 @@ func slurmKills(t *testing.T, _ string) {
 			}
 		})
 	}
-	t.Cleanup(func() {
-		for _, node := range []string{"node1", "node2"} {
-			ls := exec.Command("../../scripts/cluster", "run", "--on", node, "ls", "/dev/shm")
-			ls.Env = append(os.Environ(), testCluster)
-			left, err := ls.Output()
-			if err != nil || strings.Contains(string(left), "pipetrain") {
-				t.Errorf("%s: /dev/shm holds %s, %v", node, left, err)
-			}
-		}
-	})
 }
 
 // killOne kills one of a run's four ranks, waits until no process of the run is left on

@@ -14,8 +14,7 @@ import (
 
 // slurmLimit has jobs reach their time limit: one that is asked before, one that Slurm ends, one whose rank heeds nothing.
 // Slurm looks at limits twice a minute, so that all three wait at once.
-func slurmLimit(t *testing.T) {
-	job := writeJob(t, tinyJob)
+func slurmLimit(t *testing.T, job string) {
 	begun := func(name string, sets ...string) (id, out string) {
 		out = filepath.Join(t.TempDir(), name)
 		args := []string{"--out", out}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,6 +24,11 @@ import (
 var pipetrainPath string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// What is parallel here waits for Slurm; what computes takes turns (see inTurn).
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		panic(err)
+	}
 	dir, err := os.MkdirTemp("", "pipetrain-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -38,11 +38,11 @@ func slurmPreempted(t *testing.T, job string) {
 
 	out := filepath.Join(dir, "run")
 	// Alone on these nodes: what is preempted there is this job.
-	id := submitted(t, append(long, "--set", "slurm.nodes=2", "--set", `slurm.options=["--exclusive", "--nodelist=node[5-6]"]`, "--out", out, job)...)
+	id := submitted(t, append(long, "--set", "slurm.nodes=2", "--set", `slurm.options=["--exclusive", "--nodelist=node[7-8]"]`, "--out", out, job)...)
 	step := 0
 	for _, again := range []func(){
 		func() {
-			slurmTool(t, "sbatch", "-p", "urgent", "--exclusive", "-w", "node5", "-o", "/dev/null", "--wrap", "sleep 1")
+			slurmTool(t, "sbatch", "-p", "urgent", "--exclusive", "-w", "node7", "-o", "/dev/null", "--wrap", "sleep 1")
 		},
 		func() { mustRun(t, "requeue", id) },
 		func() { slurmTool(t, "scontrol", "requeue", id) },

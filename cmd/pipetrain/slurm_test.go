@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,24 +16,51 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 )
 
-// TestSlurm is all that needs a real Slurm: one of six nodes for all parts. They come one
-// after another: ranks of MPI that wait in turn for a core make hundreds of steps a second or one.
+// TestSlurm is all that needs a real Slurm: one of eight nodes for all parts. Most of the time they wait for it: for
+// a requeued job's start, for a time limit, for the end of a step that was killed. So they run beside each other, but
+// those whose ranks compute take turns.
 func TestSlurm(t *testing.T) {
 	disk := smallDisk(t, "size=2m") // before the nodes, which then have it too
 	startCluster(t)
+	t.Cleanup(func() {
+		for i := range nodes {
+			node := "node" + strconv.Itoa(i+1)
+			ls := exec.Command("../../scripts/cluster", "run", "--on", node, "ls", "/dev/shm")
+			ls.Env = append(os.Environ(), testCluster)
+			if left, err := ls.Output(); err != nil || strings.Contains(string(left), "pipetrain") {
+				t.Errorf("%s: /dev/shm holds %s, %v", node, left, err)
+			}
+		}
+	})
 	job := writeJob(t, tinyJob)
+	t.Run("launchers", func(t *testing.T) { slurmLaunchers(t, job) }) // with nodes of their own, and half of these at once
 	for name, part := range map[string]func(*testing.T, string){
-		"launchers": slurmLaunchers, "preempted": slurmPreempted, "array": slurmArray, "refuses": slurmRefuses,
-		"kills": slurmKills, "gives up": slurmGivesUp,
-		"doctor": slurmDoctor,
-		"exits":  func(t *testing.T, _ string) { slurmExits(t, disk) },
+		"preempted": slurmPreempted, "array": slurmArray, "refuses": slurmRefuses, "kills": slurmKills, "gives up": slurmGivesUp,
+		"doctor": slurmDoctor, "time limit": slurmLimit, "container": slurmContainers, "detect": slurmDetect,
+		"exits": func(t *testing.T, _ string) { slurmExits(t, disk) },
 	} {
-		t.Run(name, func(t *testing.T) { part(t, job) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			part(t, job)
+		})
 	}
 }
 
-// testCluster is the cluster's number, beside that of the launcher's tests, which may run at the same time.
-const testCluster = "PIPETRAIN_CLUSTER=6"
+// turns bounds the worlds that compute at once: ranks of MPI that wait in turn for a core make hundreds of steps a
+// second or one.
+var turns = make(chan struct{}, 2)
+
+// inTurn waits until few enough others compute, and does until the test's end.
+func inTurn(t testing.TB) {
+	turns <- struct{}{}
+	t.Cleanup(func() { <-turns })
+}
+
+// The cluster's number and its nodes.
+const (
+	testCluster = "PIPETRAIN_CLUSTER=6"
+	nodes       = 8
+)
 
 // startCluster starts a Slurm, for the programs that this test starts, until the test's end.
 func startCluster(t *testing.T) {
@@ -48,7 +76,7 @@ func startCluster(t *testing.T) {
 			t.Skipf("%v (scripts/install-test-deps.sh)", err)
 		}
 	}
-	cmd := exec.Command("../../scripts/cluster", "with", "--nodes", "6", "--cpus", "16", "--", "sh", "-c", "echo up; exec cat >&2")
+	cmd := exec.Command("../../scripts/cluster", "with", "--nodes", strconv.Itoa(nodes), "--cpus", "16", "--", "sh", "-c", "echo up; exec cat >&2")
 	cmd.Env = append(os.Environ(), testCluster)
 	hold, err := cmd.StdinPipe() // its end, however this process ends, is the cluster's
 	if err != nil {
