@@ -3,6 +3,8 @@ package launcher
 import (
 	"fmt"
 	"strings"
+
+	"github.com/pipetrain/pipetrain/slurm"
 )
 
 // Job is what a launch command is made of.
@@ -146,12 +148,7 @@ func launcherName(w World) string {
 func Shell(args []string) string {
 	quoted := make([]string, len(args))
 	for i, a := range args {
-		quoted[i] = a
-		if a == "" || strings.ContainsFunc(a, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=+./:,@%", r))
-		}) {
-			quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
+		quoted[i] = slurm.Quote(a)
 	}
 	return strings.Join(quoted, " ")
 }

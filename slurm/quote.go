@@ -15,9 +15,9 @@ const arrayMark = "%a"
 // plain is what neither a shell nor sbatch changes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@,=+%-]+$`)
 
-// quote makes one word of a shell's command line. A word that holds arrayMark is always
+// Quote makes one word of a shell's command line. A word that holds arrayMark is always
 // in quotes, so that the variable can be put between them.
-func quote(word string) string {
+func Quote(word string) string {
 	if plain.MatchString(word) && !strings.Contains(word, arrayMark) {
 		return word
 	}

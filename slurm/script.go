@@ -182,12 +182,12 @@ func launchWords(spec *jobs.Spec, l Launch) []string {
 	if l.Launcher == "mpirun" {
 		var words []string
 		for _, w := range l.Mpirun {
-			words = append(words, quote(w))
+			words = append(words, Quote(w))
 		}
 		return append(words, "bash", "-c", `'host=$(uname -n); exec "$@" >>"$0/rank-${OMPI_COMM_WORLD_RANK:-${PALS_RANKID:-${PMI_RANK:-x}}}.${host%%.*}.out" 2>&1'`, `"$run/`+LogsName+`"`)
 	}
 	// Without -K srun leaves the others waiting for a rank that died.
-	words := []string{"srun", "-K1", "--mpi=" + quote(l.MPI), fmt.Sprintf("--ntasks=%d", spec.World()), "--distribution=block"}
+	words := []string{"srun", "-K1", "--mpi=" + Quote(l.MPI), fmt.Sprintf("--ntasks=%d", spec.World()), "--distribution=block"}
 	if t := spec.Device.Threads; t > 0 {
 		// srun no longer takes this from the job (Slurm 22.05 and later).
 		words = append(words, fmt.Sprintf("--cpus-per-task=%d", t), "--cpu-bind=cores")
@@ -209,20 +209,20 @@ func programWords(spec *jobs.Spec, l Launch) []string {
 		}
 		// Options first: folders may lie below what they bind.
 		for _, o := range spec.Slurm.ContainerOptions {
-			words = append(words, quote(o))
+			words = append(words, Quote(o))
 		}
 		for _, dir := range bound(spec, l) {
-			words = append(words, quote("--bind="+dir))
+			words = append(words, Quote("--bind="+dir))
 		}
-		if words = append(words, quote(image)); tool == "charliecloud" {
+		if words = append(words, Quote(image)); tool == "charliecloud" {
 			words = append(words, "--")
 		}
 	}
-	words = append(words, quote(l.Binary), "--auto-resume", "--out", `"$run"`)
+	words = append(words, Quote(l.Binary), "--auto-resume", "--out", `"$run"`)
 	for _, set := range l.Sets {
-		words = append(words, "--set", strings.ReplaceAll(quote(set), arrayMark, `'"$SLURM_ARRAY_TASK_ID"'`))
+		words = append(words, "--set", strings.ReplaceAll(Quote(set), arrayMark, `'"$SLURM_ARRAY_TASK_ID"'`))
 	}
-	return append(words, quote(l.Job), notLock)
+	return append(words, Quote(l.Job), notLock)
 }
 
 // bound lists the folders that a container must see under their own names.

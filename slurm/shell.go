@@ -2,8 +2,10 @@ package slurm
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 )
 
@@ -13,7 +15,7 @@ import (
 // prologue names things, ends what has nothing left to do, and counts the
 // starts that brought nothing.
 func prologue(b *strings.Builder, spec *jobs.Spec, l Launch) {
-	run, id := quote(l.Out), "$SLURM_JOB_ID"
+	run, id := Quote(l.Out), "$SLURM_JOB_ID"
 	if spec.Slurm.Array != "" {
 		run += `/"task-$SLURM_ARRAY_TASK_ID"`
 		id = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" // SLURM_JOB_ID of one task is the whole array's
@@ -53,8 +55,8 @@ trap 'ask TERM' TERM
 `)
 	takeFolder(b)
 	fmt.Fprintf(b, `
-mkdir -p "$run/%s" || { say "the run folder cannot be made"; exit 3; }
-if [ "$(recorded)" = 0 ]; then
+mkdir -p "$run/%[1]s" || { say "the run folder cannot be made"; exit %[4]d; }
+if [ "$(recorded)" = %[3]d ]; then
   say "the run has finished already"
   exit 0
 fi
@@ -66,11 +68,11 @@ if [ -f "$run/%[2]s" ] && [ "$before" = "$last" ]; then idle=$((idle + 1)); else
 if [ "$idle" -gt "$max" ]; then
   say "gives up: $idle starts in a row brought no checkpoint after step ${before:-0}; pipetrain requeue starts it again"
   ended=$(recorded)
-  exit "${ended:-4}"
+  exit "${ended:-%[5]d}"
 fi
-{ echo "$before:$idle" >"$run/%[2]s.new" && mv "$run/%[2]s.new" "$run/%[2]s"; } || { say "the run folder cannot be written"; exit 3; }
+{ echo "$before:$idle" >"$run/%[2]s.new" && mv "$run/%[2]s.new" "$run/%[2]s"; } || { say "the run folder cannot be written"; exit %[4]d; }
 rm -f "$run/exit.json"
-`, LogsName, RestartsName)
+`, LogsName, RestartsName, exitcode.Finished, exitcode.Environment, exitcode.RankLost)
 }
 
 // setUp loads modules and sets variables.
@@ -78,14 +80,14 @@ func setUp(b *strings.Builder, s jobs.Slurm) {
 	if len(s.Modules) > 0 {
 		b.WriteString("\n# shellcheck source=/dev/null\ntype module >/dev/null 2>&1 || . /etc/profile\n")
 		for _, m := range s.Modules {
-			fmt.Fprintf(b, "module load %s || { say \"module load failed, see above; module avail lists what there is\"; exit 3; }\n", quote(m))
+			fmt.Fprintf(b, "module load %s || { say \"module load failed, see above; module avail lists what there is\"; exit %d; }\n", Quote(m), exitcode.Environment)
 		}
 	}
 	if len(s.Environment) > 0 {
 		b.WriteString("\n")
 		for _, v := range s.Environment {
 			name, value, _ := strings.Cut(v, "=")
-			fmt.Fprintf(b, "export %s=%s\n", name, quote(value))
+			fmt.Fprintf(b, "export %s=%s\n", name, Quote(value))
 		}
 	}
 }
@@ -104,7 +106,7 @@ export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-tree}
 		note = "\n  # mpirun mixes what the ranks print, or begins such files anew at every start."
 	}
 	fmt.Fprintf(b, `
-code=130 # asked to stop before the ranks were started
+code=%d # asked to stop before the ranks were started
 if [ -z "$asked" ]; then
   say "${before:+goes on after step }${before:-starts}"%s
   %s \
@@ -113,35 +115,66 @@ if [ -z "$asked" ]; then
   while interrupted=''; wait "$step"; code=$?; [ -n "$interrupted" ]; do :; done
   step=''
 fi
-`, note, strings.Join(launchWords(spec, l), " "), strings.Join(programWords(spec, l), " "))
+`, exitcode.Interrupted, note, strings.Join(launchWords(spec, l), " "), strings.Join(programWords(spec, l), " "))
+}
+
+// codesOfRuns are the table's lines that a rank which trains may end with, but for success. Those of study and compare
+// are not: 9 is what MPICH's mpiexec makes of a rank that was killed.
+func codesOfRuns() []exitcode.Entry {
+	return slices.DeleteFunc(exitcode.Table(), func(e exitcode.Entry) bool {
+		return e.Code == exitcode.Finished || e.Code == exitcode.Regressed || e.Code == exitcode.Incomplete
+	})
+}
+
+// again are the patterns of "code:signal" with which a job goes back into the queue: the codes that a new start may
+// better; of those that say that somebody stopped it, where it was Slurm.
+func again() string {
+	var patterns []string
+	for _, e := range codesOfRuns() {
+		switch {
+		case !e.Resume:
+		case e.Code == exitcode.Stopped || e.Code == exitcode.Interrupted:
+			patterns = append(patterns, fmt.Sprintf("%d:?*", e.Code))
+		default:
+			patterns = append(patterns, fmt.Sprintf("%d:*", e.Code))
+		}
+	}
+	return strings.Join(patterns, " | ")
 }
 
 // epilogue finds out how the run ended, whatever the launcher made of the code,
 // and starts it again where that is of use.
 func epilogue(b *strings.Builder, spec *jobs.Spec, l Launch) {
+	var names, codes []string
+	for _, e := range codesOfRuns() {
+		names = append(names, fmt.Sprintf("[%d]=%s", e.Code, e.Name))
+		if e.Code != exitcode.Unexpected { // which srun and mpirun make of others
+			codes = append(codes, fmt.Sprint(int(e.Code)))
+		}
+	}
 	fmt.Fprintf(b, `
 ended=$(recorded)
 if [ -z "$ended" ]; then
   # Nobody was left to write the record: a rank was killed, or none came up, of which srun and mpirun make 1.
-  status=([1]=unexpected [2]=bad-job [3]=environment [4]=rank-lost [5]=stalled [6]=numerics [7]=stopped [8]=out-of-memory [130]=interrupted)
-  case $code in [2-8] | 130) ended=$code ;; 0) ended=1 ;; *) ended=4 ;; esac
+  status=(%[2]s)
+  case $code in %[3]s) ended=$code ;; %[4]d) ended=%[5]d ;; *) ended=%[6]d ;; esac
   now=$(saved)
   printf '{\n  "exit_code": %%d,\n  "status": "%%s",\n  "reason": "%[1]s ended with code %%d and no rank left a record: see the logs",\n  "rank": -1,\n  "host": "%%s",\n  "pid": %%d,\n  "signal": "",\n  "time": "%%s",\n  "step": %%d,\n  "launcher": "%[1]s"\n}\n' \
     "$ended" "${status[ended]}" "$code" "$host" "$$" "$(date -u '+%%FT%%TZ')" "${now:-0}" >"$run/exit.json.new" && mv "$run/exit.json.new" "$run/exit.json"
 fi
-if [ "$ended" = 0 ]; then
+if [ "$ended" = %[4]d ]; then
   say "finished"
   exit 0
 fi
 reason=$(sed -n 's/^ *"reason": "\(.*\)",$/\1/p' "$run/exit.json")
 say "ended with code $ended${asked:+ ($asked)}: $reason"
-`, l.Launcher)
+`, l.Launcher, strings.Join(names, " "), strings.Join(codes, " | "), exitcode.Finished, exitcode.Unexpected, exitcode.RankLost)
 	if spec.Slurm.Requeue {
-		b.WriteString(`
+		fmt.Fprintf(b, `
 # Again: what was stopped by Slurm, or lost a rank or a node. Not what was cancelled, and not what would end the same way.
 case $ended:$asked in
   *:TERM | *:USR2) ;;
-  7:?* | 130:?* | 4:* | 5:*)
+  %s)
     if [ "$(saved)" = "$before" ] && [ "$idle" -ge "$max" ]; then
       say "gives up: $((idle + 1)) starts in a row brought no checkpoint after step ${before:-0}; pipetrain requeue starts it again"
     elif why=$(scontrol requeue "$id" 2>&1); then
@@ -150,7 +183,7 @@ case $ended:$asked in
       say "could not be requeued ($why): pipetrain requeue starts it again"
     fi ;;
 esac
-`)
+`, again())
 	}
 	b.WriteString("exit \"$ended\"\n")
 }

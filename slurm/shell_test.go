@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/jobs"
 )
 
@@ -151,6 +152,37 @@ func TestEndings(t *testing.T) {
 				t.Errorf("record %s, %v", b, err)
 			}
 		})
+	}
+}
+
+// Codes, names and which of them are worth another start are those of the exit table.
+func TestExitTable(t *testing.T) {
+	for _, e := range exitcode.Table() {
+		want := e // where the ranks' launcher ends with this code and nobody leaves a record
+		switch e.Code {
+		case exitcode.Finished:
+			want = exitcode.Entry{Code: exitcode.Unexpected}
+		case exitcode.Unexpected, exitcode.Regressed, exitcode.Incomplete: // as launchers end after a lost rank
+			want = exitcode.Entry{Code: exitcode.RankLost, Resume: true}
+		}
+		for _, asked := range []bool{false, true} {
+			n := newNode(t)
+			l := launch("pmix")
+			l.Out = filepath.Join(n.dir, "run")
+			signal, env := "", []string{"RUN=" + l.Out, "CODE=" + strconv.Itoa(int(e.Code))}
+			if asked {
+				signal, env = "USR1", append(env, "WAITS=1")
+			}
+			code, said := n.run(mustScript(t, spec(t), l), signal, env...)
+			rec, err := exitcode.Read(l.Out)
+			if err != nil || rec.Code != want.Code || rec.Name != want.Code.Name() || rec.Rank != exitcode.NoRank || rec.Launcher != "srun" || code != int(want.Code) {
+				t.Errorf("%v without a record became %d, %+v, %v", e.Code, code, rec, err)
+			}
+			again := want.Resume && (asked || want.Code != exitcode.Stopped && want.Code != exitcode.Interrupted)
+			if got := n.read("scontrol") != ""; got != again {
+				t.Errorf("%v, asked %v: put back %v, want %v:\n%s", e.Code, asked, got, again, said)
+			}
+		}
 	}
 }
 
