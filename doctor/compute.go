@@ -74,9 +74,12 @@ func checkBLAS(_ context.Context, h *Host) []Finding {
 			}
 		}
 	}
+	if len(names) == 0 && assembly(instructions(h)) {
+		return append(bad, ok("no BLAS library here, and none needed: the program's own kernels multiply, in assembly"))
+	}
 	if len(names) == 0 {
 		return append(bad, warn("apt-get install libdnnl2 (or libopenblas0, libblis4); or add the folder of one to LD_LIBRARY_PATH",
-			"no BLAS library in %s: matrix products use the program's own kernels", strings.Join(libraryFolders(h), ", ")))
+			"no BLAS library in %s: on this processor the program's own kernels are plain Go, and matrix products 10 to 20 times slower", strings.Join(libraryFolders(h), ", ")))
 	}
 	return append(bad, ok("%s", strings.Join(names, ", ")).with("paths", paths))
 }

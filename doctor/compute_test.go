@@ -25,7 +25,10 @@ func otherELF() string {
 }
 
 func TestBLAS(t *testing.T) {
+	// Only a processor without assembly of ours needs a library.
 	expect(t, host(t, nil), checkBLAS, Warning, "no BLAS library", "apt-get install")
+	expect(t, host(t, map[string]string{"proc/cpuinfo": "flags\t\t: fpu avx avx2\n"}), checkBLAS, Warning, "10 to 20 times slower")
+	expect(t, host(t, map[string]string{"proc/cpuinfo": "flags\t\t: fpu fma avx2\n"}), checkBLAS, OK, "none needed")
 	h := host(t, map[string]string{
 		"opt/lib/libopenblas.so.0": "not a library", "opt/lib/libdnnl.so.2": otherELF(), "opt/lib/libopenblas.so": "INPUT(-lx)",
 		"etc/ld.so.conf": "# all\ninclude /etc/ld.so.conf.d/*.conf\n", "etc/ld.so.conf.d/a.conf": "/opt/lib # here\n",

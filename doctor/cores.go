@@ -92,15 +92,11 @@ func checkCores(_ context.Context, h *Host) []Finding {
 
 // checkInstructions says which vector instructions the kernels can use.
 func checkInstructions(_ context.Context, h *Host) []Finding {
-	info := h.read("/proc/cpuinfo")
-	model := field(info, "model name")
+	model := field(h.read("/proc/cpuinfo"), "model name")
 	if runtime.GOARCH != "amd64" {
 		return []Finding{ok("%s; kernels run in plain Go and through BLAS", runtime.GOARCH)}
 	}
-	flags := map[string]bool{}
-	for f := range strings.FieldsSeq(field(info, "flags")) {
-		flags[f] = true
-	}
+	flags := instructions(h)
 	if len(flags) == 0 {
 		return []Finding{warn("mount /proc", "%s does not name the processor's features", h.path("/proc/cpuinfo"))}
 	}
@@ -110,11 +106,23 @@ func checkInstructions(_ context.Context, h *Host) []Finding {
 			have = append(have, f)
 		}
 	}
-	if !flags["avx2"] || !flags["fma"] {
-		return []Finding{warn("use a processor from 2013 or later, or give the virtual machine its host's processor model", "%s lacks AVX2 or FMA: element-wise kernels run in plain Go, many times slower", model)}
+	if !assembly(flags) {
+		return []Finding{warn("use a processor from 2013 or later, or give the virtual machine its host's processor model", "%s lacks AVX2 or FMA: the program's kernels run in plain Go, many times slower", model)}
 	}
 	return []Finding{ok("%s: %s", model, strings.Join(have, " ")).with("instructions", have)}
 }
+
+// instructions are the processor's features as Linux names them.
+func instructions(h *Host) map[string]bool {
+	flags := map[string]bool{}
+	for f := range strings.FieldsSeq(field(h.read("/proc/cpuinfo"), "flags")) {
+		flags[f] = true
+	}
+	return flags
+}
+
+// assembly says whether the program's own kernels run in assembly on such a processor.
+func assembly(flags map[string]bool) bool { return flags["avx2"] && flags["fma"] }
 
 // checkLoad warns when others are using the cores.
 func checkLoad(_ context.Context, h *Host) []Finding {
