@@ -1,5 +1,6 @@
 # make            builds bin/pipetrain and lists the targets
 # make demo       trains a small transformer on this machine (about 3 minutes)
+# make check      the quick checks, for while you write
 # make test       installs what the tests need and runs all checks
 
 SHELL       := /bin/bash
@@ -18,7 +19,7 @@ COUNT     ?= 6
 BENCH     ?= .
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
-.PHONY: all help build demo test race ptx golden fuzz bench bench-compare lint docs mpi test-cuda bench-cuda ci clean
+.PHONY: all help build demo check test race ptx golden fuzz bench bench-compare lint docs mpi test-cuda bench-cuda ci clean
 
 all: build help
 
@@ -44,6 +45,9 @@ demo: build build/go-source.txt ## train 4 stages with 2BP on Go's own source te
 build/go-source.txt: scripts/go-source.sh
 	$(call need,$(GO),$(GET_GO))
 	@scripts/go-source.sh $@
+
+check: ## format, vet, lint, build and the unit tests: no cluster, no launchers, nothing installed
+	@scripts/check.sh gofmt vet staticcheck build unit
 
 test: ## install what the tests need, then lint, build, race and all tests
 	@scripts/check.sh

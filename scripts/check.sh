@@ -3,7 +3,7 @@
 # next ones, but the whole then fails. go test comes last, so that its summary
 # lines end the log.
 #
-#   scripts/check.sh                 all parts
+#   scripts/check.sh                 all parts but unit, which test holds
 #   scripts/check.sh vet race        these parts
 #   PIPETRAIN_SKIP="deps race" …     leave parts out
 set -euo pipefail
@@ -47,12 +47,25 @@ concurrent_packages() {
     xargs -r -n 1 dirname | sort -u | xargs -r go list 2>/dev/null
 }
 
+# The tests of the program start it as processes of its own, which are built with the detector then too: a run of each
+# kind is enough, of several ranks, stopped, resumed, under both MPIs.
+programs=./cmd/pipetrain
+raced='^(TestRunFolder|TestResume|TestInterrupted|TestStoppedUnderMPI|TestReplicasUnderMPI|TestAsynchronousRuns|TestRehearse|TestStalledOrderly)$'
+
 part_race() {
   local packages
-  mapfile -t packages < <(concurrent_packages)
+  mapfile -t packages < <(concurrent_packages | grep -vx "$(go list $programs)")
   [ ${#packages[@]} -gt 0 ] || { echo "no concurrent package found: the search in check.sh is broken"; return 1; }
   # -short: the long runs prove numbers, not the absence of races.
-  CGO_ENABLED=1 go test -race -short -count=1 -timeout "$test_timeout" "${packages[@]}"
+  CGO_ENABLED=1 go test -race -short -count=1 -timeout "$test_timeout" "${packages[@]}" &&
+    CGO_ENABLED=1 go test -race -short -count=1 -timeout "$test_timeout" -run "$raced" $programs
+}
+
+# What needs no other process: neither launchers nor a cluster, and none of the long runs.
+part_unit() {
+  local packages
+  mapfile -t packages < <(go list ./... | grep -vx "$(go list $programs)")
+  go test -short -timeout "$test_timeout" "${packages[@]}"
 }
 
 part_test() { go test -count=1 -timeout "$test_timeout" ./...; }
@@ -67,7 +80,7 @@ parts=("$@")
 failed=()
 for part in "${parts[@]}"; do
   if ! declare -F "part_$part" >/dev/null; then
-    echo "check: unknown part '$part'; known: ${all_parts[*]}" >&2
+    echo "check: unknown part '$part'; known: ${all_parts[*]} unit" >&2
     exit 2
   fi
   if [[ " ${PIPETRAIN_SKIP:-} " == *" $part "* ]]; then
@@ -80,10 +93,10 @@ for part in "${parts[@]}"; do
   # A background job rather than a condition: bash ignores set -e inside conditions.
   (set -e; "part_$part") </dev/null &
   if wait $!; then
-    [ "$part" = test ] || echo "=== $part: ok, $((SECONDS - start)) s"
+    [ "$part" = test ] || [ "$part" = unit ] || echo "=== $part: ok, $((SECONDS - start)) s"
   else
     failed+=("$part")
-    [ "$part" = test ] || echo "=== $part: FAILED, $((SECONDS - start)) s"
+    [ "$part" = test ] || [ "$part" = unit ] || echo "=== $part: FAILED, $((SECONDS - start)) s"
   fi
 done
 if [ ${#failed[@]} -gt 0 ]; then

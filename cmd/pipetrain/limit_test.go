@@ -29,7 +29,7 @@ func slurmLimit(t *testing.T, job string) {
 		return id, out
 	}
 	// A minute is the shortest limit, of which Slurm's warning leaves half; those that it does not warn have it cut.
-	over := func(id string) { slurmTool(t, "scontrol", "update", "JobId="+id, "EndTime=now+1") }
+	over := func(id string) { slurmTool(t, "scontrol", "update", "JobId="+id, "EndTime=now+5") }
 
 	asked, askedOut := begun("asked", "parallel.stages=2")
 	ended, endedOut := begun("ended", "parallel.stages=1", "slurm.signal_before=0s")

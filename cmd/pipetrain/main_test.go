@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pipetrain/pipetrain/collectives/transporttest"
 	"github.com/pipetrain/pipetrain/record"
 )
 
@@ -35,8 +36,13 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	pipetrainPath = filepath.Join(dir, "pipetrain")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", pipetrainPath, ".")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", pipetrainPath)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if transporttest.Race { // then it is the program that is looked at, in which the ranks are
+		build.Env = append(os.Environ(), "CGO_ENABLED=1")
+		build.Args = append(build.Args, "-race")
+	}
+	build.Args = append(build.Args, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building pipetrain: %v\n%s", err, out)
 		os.Exit(1)
