@@ -95,7 +95,7 @@ func checkDevice(_ context.Context, h *Host) []Finding {
 	}
 	dev, err := h.Device(kind)
 	if err != nil {
-		return []Finding{fails("set device.kind = \"auto\", or mend what the message says", "device %q: %v", kind, err)}
+		return []Finding{fails("set device.kind = \"auto\", or fix what the message says", "device %q: %v", kind, err)}
 	}
 	defer dev.Close()
 	rate, err := tryDevice(dev)

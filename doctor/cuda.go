@@ -42,7 +42,7 @@ func checkCUDA(_ context.Context, h *Host) []Finding {
 	if err != nil {
 		why := strings.TrimPrefix(err.Error(), "cuda: ")
 		if wanted {
-			return []Finding{fails("mend what the message says, or set device.kind = \"cpu\"", "%s", why)}
+			return []Finding{fails("fix what the message says, or set device.kind = \"cpu\"", "%s", why)}
 		}
 		return []Finding{ok("not usable: %s", why)}
 	}

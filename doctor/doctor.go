@@ -1,9 +1,9 @@
 // Package doctor answers, before hours of a cluster are spent, what is found on
-// this machine, what would fail, and how to mend it: each check is one small
+// this machine, what would fail, and how to fix it: each check is one small
 // function that looks at the real thing (opens the library, sends the message,
 // renames the file) and returns findings.
 //
-// The room knows no backend. Whoever calls it (cmd/pipetrain) hands in what
+// The package knows no backend. Whoever calls it (cmd/pipetrain) hands in what
 // only a backend can do, as function values in Backends.
 package doctor
 
@@ -51,8 +51,8 @@ func (l *Level) UnmarshalText(text []byte) error {
 type Finding struct {
 	Check string `json:"check"` // the name of the check: "mpi libraries"
 	Level Level  `json:"level"`
-	Found string `json:"found"`          // what was seen
-	Mend  string `json:"mend,omitempty"` // what to do about it; empty when nothing
+	Found string `json:"found"`         // what was seen
+	Fix   string `json:"fix,omitempty"` // what to do about it; empty when nothing
 	// Values are the figures behind Found, units in the names.
 	Values map[string]any `json:"values,omitempty"`
 }
@@ -61,12 +61,12 @@ func ok(format string, args ...any) Finding {
 	return Finding{Found: fmt.Sprintf(format, args...)}
 }
 
-func warn(mend, format string, args ...any) Finding {
-	return Finding{Level: Warning, Found: fmt.Sprintf(format, args...), Mend: mend}
+func warn(fix, format string, args ...any) Finding {
+	return Finding{Level: Warning, Found: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-func fails(mend, format string, args ...any) Finding {
-	return Finding{Level: Fails, Found: fmt.Sprintf(format, args...), Mend: mend}
+func fails(fix, format string, args ...any) Finding {
+	return Finding{Level: Fails, Found: fmt.Sprintf(format, args...), Fix: fix}
 }
 
 // with adds a figure.

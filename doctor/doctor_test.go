@@ -91,8 +91,8 @@ func TestBadChecks(t *testing.T) {
 func TestText(t *testing.T) {
 	r := Report{Host: "node1", Seconds: 1.25, Worst: Fails, Findings: []Finding{
 		{Check: "system: cores", Found: "8 cores"},
-		{Check: "system: limits", Level: Warning, Found: "max open files is 256 files, less than 1024: every rank costs its launcher descriptors", Mend: "ulimit -n 65536"},
-		{Check: "mpi: libraries", Level: Fails, Found: "none", Mend: "install one"},
+		{Check: "system: limits", Level: Warning, Found: "max open files is 256 files, less than 1024: every rank costs its launcher descriptors", Fix: "ulimit -n 65536"},
+		{Check: "mpi: libraries", Level: Fails, Found: "none", Fix: "install one"},
 	}}
 	var b bytes.Buffer
 	if err := r.Write(&b, Style{Width: 80, All: true}); err != nil {
@@ -129,7 +129,7 @@ func TestGather(t *testing.T) {
 		wg.Go(func() {
 			f := Finding{Check: "system: load", Found: "quiet"}
 			if i > 0 {
-				f = Finding{Check: "system: load", Level: Warning, Found: "busy", Mend: "wait"}
+				f = Finding{Check: "system: load", Level: Warning, Found: "busy", Fix: "wait"}
 			}
 			got, err := Gather(t.Context(), tr, Report{Host: "node" + string(rune('a'+i)), Worst: f.Level, Findings: []Finding{f}})
 			if err != nil {

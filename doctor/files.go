@@ -63,14 +63,14 @@ func checkRunFolder(_ context.Context, h *Host) []Finding {
 
 	times, err := trySave(dir)
 	if err != nil {
-		mend := "name a folder you may write to with --out"
+		fix := "name a folder you may write to with --out"
 		switch {
 		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-			mend = "free space (or quota), or name another folder with --out"
+			fix = "free space (or quota), or name another folder with --out"
 		case errors.Is(err, syscall.EROFS):
-			mend = "the file system is read-only: name another folder with --out"
+			fix = "the file system is read-only: name another folder with --out"
 		}
-		return []Finding{fails(mend, "%s: saving would fail: %v", where, err)}
+		return []Finding{fails(fix, "%s: saving would fail: %v", where, err)}
 	}
 	slices.Sort(times)
 	median := times[len(times)/2]

@@ -42,11 +42,11 @@ func checkGPUs(ctx context.Context, h *Host) []Finding {
 	nodes, _ := filepath.Glob(h.path("/dev/nvidia[0-9]*"))
 	lib := libraries(h, "libcuda.so.1")
 	wanted := h.Job != nil && (h.Job.Device.Kind == "cuda" || h.Job.Slurm.GPUsPerNode > 0)
-	bad := func(mend, format string, args ...any) []Finding {
+	bad := func(fix, format string, args ...any) []Finding {
 		if wanted {
-			return []Finding{fails(mend, format+"; the job asks for GPUs", args...)}
+			return []Finding{fails(fix, format+"; the job asks for GPUs", args...)}
 		}
-		return []Finding{warn(mend, format, args...)}
+		return []Finding{warn(fix, format, args...)}
 	}
 	if cards == 0 && len(nodes) == 0 && driver == "" {
 		if wanted {

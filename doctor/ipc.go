@@ -21,10 +21,10 @@ func checkMemfd(_ context.Context, _ *Host) []Finding {
 }
 
 func tryMemfd(create func(name string, flags int) (int, error), bytes int64) Finding {
-	mend := "allow memfd_create (a container's seccomp profile may forbid it), or use transport.kind = \"mpi\""
+	fix := "allow memfd_create (a container's seccomp profile may forbid it), or use transport.kind = \"mpi\""
 	fd, err := create("pipetrain-doctor", unix.MFD_CLOEXEC)
 	if err != nil {
-		return fails(mend, "memfd_create: %v: the local transport cannot run", err)
+		return fails(fix, "memfd_create: %v: the local transport cannot run", err)
 	}
 	defer unix.Close(fd)
 	if err := unix.Ftruncate(fd, bytes); err != nil {
@@ -39,7 +39,7 @@ func tryMemfd(create func(name string, flags int) (int, error), bytes int64) Fin
 	copy(mem[len(mem)-len(word):], word)
 	back := make([]byte, len(word))
 	if _, err := unix.Pread(fd, back, bytes-int64(len(word))); err != nil || string(back) != word {
-		return fails(mend, "what was written to a memfd reads back as %q (%v)", back, err)
+		return fails(fix, "what was written to a memfd reads back as %q (%v)", back, err)
 	}
 	return ok("shared memory without a name works (%s written and read)", size(bytes))
 }
@@ -54,8 +54,8 @@ func checkDirectCopy(ctx context.Context, h *Host) []Finding {
 	}
 	defer stop()
 	if err := readPeer(pid); err != nil {
-		mend := "allow it (containers: --cap-add=SYS_PTRACE, or a seccomp profile with process_vm_readv)"
-		return []Finding{warn(mend, "process_vm_readv: %v: %s", err, ring)}
+		fix := "allow it (containers: --cap-add=SYS_PTRACE, or a seccomp profile with process_vm_readv)"
+		return []Finding{warn(fix, "process_vm_readv: %v: %s", err, ring)}
 	}
 	// This process is the child's parent, whom Yama's mode 1 still lets read; ranks are siblings.
 	switch scope := h.read("/proc/sys/kernel/yama/ptrace_scope"); scope {

@@ -71,8 +71,8 @@ func expect(t *testing.T, h *Host, check func(context.Context, *Host) []Finding,
 	worst, all := OK, ""
 	for _, f := range found {
 		worst = max(worst, f.Level)
-		all += fmt.Sprintf("%v: %s → %s\n", f.Level, f.Found, f.Mend)
-		if f.Level != OK && f.Mend == "" && !strings.Contains(f.Found, "not checked") {
+		all += fmt.Sprintf("%v: %s → %s\n", f.Level, f.Found, f.Fix)
+		if f.Level != OK && f.Fix == "" && !strings.Contains(f.Found, "not checked") {
 			t.Errorf("%q says nothing about what to do", f.Found)
 		}
 	}

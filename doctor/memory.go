@@ -78,10 +78,10 @@ const minShm = 16 << 20
 // checkShm measures /dev/shm, which MPI libraries use (the local transport does not).
 func checkShm(_ context.Context, h *Host) []Finding {
 	path := h.path("/dev/shm")
-	mend := "mount it, or give the container more: --shm-size=1g; the local transport does not need it"
+	fix := "mount it, or give the container more: --shm-size=1g; the local transport does not need it"
 	st, err := statfs(path)
 	if err != nil {
-		return []Finding{warn(mend, "%s: %v: MPI ranks of one host cannot share memory", path, err)}
+		return []Finding{warn(fix, "%s: %v: MPI ranks of one host cannot share memory", path, err)}
 	}
 	f, err := os.CreateTemp(path, "pipetrain-doctor-")
 	if err != nil {
@@ -93,7 +93,7 @@ func checkShm(_ context.Context, h *Host) []Finding {
 	// 8 MiB a rank: Open MPI's vader and MPICH's cells both stay below.
 	need := max(minShm, int64(h.ranksHere())*(8<<20))
 	if free < need {
-		return []Finding{warn(mend, "%s has %s free of %s; MPI ranks of one host may want %s and die with a bus error", path, size(free), size(total), size(need))}
+		return []Finding{warn(fix, "%s has %s free of %s; MPI ranks of one host may want %s and die with a bus error", path, size(free), size(total), size(need))}
 	}
 	return []Finding{ok("/dev/shm has %s free of %s", size(free), size(total)).with("free_bytes", free).with("total_bytes", total)}
 }

@@ -124,9 +124,9 @@ func checkMPILibraries(_ context.Context, h *Host) []Finding {
 		all = append(all, warn("remove it from the loader's path, or name the right one with transport.libmpi", "%s", b))
 	}
 	if len(libs) == 0 {
-		mend := "load the cluster's MPI module, or apt-get install openmpi-bin, or name the library with transport.libmpi"
+		fix := "load the cluster's MPI module, or apt-get install openmpi-bin, or name the library with transport.libmpi"
 		if h.needsMPI() {
-			return append(all, fails(mend, "no MPI library in the loader's folders; the job asks for transport.kind = \"mpi\""))
+			return append(all, fails(fix, "no MPI library in the loader's folders; the job asks for transport.kind = \"mpi\""))
 		}
 		return append(all, ok("none: jobs run on one host, over the local transport"))
 	}
@@ -183,7 +183,7 @@ func checkMPILaunchers(ctx context.Context, h *Host) []Finding {
 	found, bad := findLaunchers(ctx, h)
 	var all []Finding
 	for _, b := range bad {
-		all = append(all, warn("mend that installation, or take it out of PATH", "%s", b))
+		all = append(all, warn("fix that installation, or take it out of PATH", "%s", b))
 	}
 	if len(found) == 0 {
 		return append(all, ok("none in PATH: under Slurm, srun starts the ranks; on one host, pipetrain itself"))
@@ -252,11 +252,11 @@ func tryPair(ctx context.Context, h *Host, l mpiLauncher, m mpiLibrary) Finding 
 	ranks := parseExchanges(out)
 	for _, r := range ranks {
 		if r.Error != "" {
-			return fails("use the launcher that belongs to the library, or mend what the message says", "2 ranks under %s with %s: %s", l.Path, m, r.Error)
+			return fails("use the launcher that belongs to the library, or fix what the message says", "2 ranks under %s with %s: %s", l.Path, m, r.Error)
 		}
 	}
 	if err != nil {
-		return fails("mend that installation, or use another launcher", "2 ranks under %s with %s: %s", l.Path, m, because(lastLines(out), err))
+		return fails("fix that installation, or use another launcher", "2 ranks under %s with %s: %s", l.Path, m, because(lastLines(out), err))
 	}
 	if len(ranks) != 2 || ranks[0].Size != 2 || ranks[1].Size != 2 {
 		sizes := []int{}

@@ -19,11 +19,11 @@ const slurmPatience = 8 * time.Second
 // wantsSlurm says whether the job has a batch part.
 func (h *Host) wantsSlurm() bool { return h.Job != nil && h.Job.Slurm.Partition != "" }
 
-func (h *Host) slurmFinding(mend, format string, args ...any) Finding {
+func (h *Host) slurmFinding(fix, format string, args ...any) Finding {
 	if h.wantsSlurm() {
-		return fails(mend, format, args...)
+		return fails(fix, format, args...)
 	}
-	return warn(mend, format, args...)
+	return warn(fix, format, args...)
 }
 
 func checkSlurmCommands(ctx context.Context, h *Host) []Finding {
@@ -86,11 +86,11 @@ func checkMunge(ctx context.Context, h *Host) []Finding {
 		}
 	}
 	if err != nil {
-		mend := "start munged (systemctl start munge)"
+		fix := "start munged (systemctl start munge)"
 		if _, e := os.Stat(h.path("/run/munge")); e != nil {
-			mend = "make /run/munge (owner munge, mode 755) and start munged"
+			fix = "make /run/munge (owner munge, mode 755) and start munged"
 		}
-		return []Finding{h.slurmFinding(mend, "no credential: %s", because(credential, err))}
+		return []Finding{h.slurmFinding(fix, "no credential: %s", because(credential, err))}
 	}
 	cmd := []string{"sh", "-c", `credential=$1; shift; printf '%s\n' "$credential" | "$@"`, "sh", credential, unmunge}
 	out, err := h.command(ctx, slurmPatience, nil, append(cmd, socket...)...)
@@ -139,10 +139,10 @@ func checkSlurmController(ctx context.Context, h *Host) []Finding {
 	if _, err := h.slurmVersion(ctx); err != nil {
 		return []Finding{ok("not asked: no cluster is configured")}
 	}
-	mend := "ask whoever runs the cluster; on a machine of your own start slurmctld, and check SlurmctldHost in slurm.conf"
+	fix := "ask whoever runs the cluster; on a machine of your own start slurmctld, and check SlurmctldHost in slurm.conf"
 	out, err := h.command(ctx, slurmPatience, nil, sinfo, "-h", "-o", "%P %a %D %t")
 	if err != nil {
-		return []Finding{h.slurmFinding(mend, "sinfo: %s", because(out, err))}
+		return []Finding{h.slurmFinding(fix, "sinfo: %s", because(out, err))}
 	}
 	up := 0
 	var lines []string
@@ -184,11 +184,11 @@ func (h *Host) wireUp(ctx context.Context, family, plugin string, plugins []stri
 			"srun has no --mpi=%s, which %s needs; it has %s", plugin, family, strings.Join(plugins, ", "))}
 	}
 	if why := h.pluginFails(ctx, plugin); why != "" {
-		mend := "install what it misses on every node, or use mpirun inside the allocation"
+		fix := "install what it misses on every node, or use mpirun inside the allocation"
 		if plugin == "pmix" {
-			mend = "install the package that has libpmix.so by that name, on every node (Debian, Ubuntu: apt-get install libpmix-dev), or use mpirun inside the allocation"
+			fix = "install the package that has libpmix.so by that name, on every node (Debian, Ubuntu: apt-get install libpmix-dev), or use mpirun inside the allocation"
 		}
-		return []Finding{warn(mend, "srun lists --mpi=%s, which %s needs, but cannot load it: %s", plugin, family, why)}
+		return []Finding{warn(fix, "srun lists --mpi=%s, which %s needs, but cannot load it: %s", plugin, family, why)}
 	}
 	if plugin == "pmix" {
 		return h.fences(ctx)

@@ -78,7 +78,7 @@ func TestSlurm(t *testing.T) {
 
 // A plugin that srun lists and cannot load, as on a Debian without libpmix-dev. It is tried outside any allocation.
 func TestWireUp(t *testing.T) {
-	for _, c := range []struct{ srun, level, found, mend string }{
+	for _, c := range []struct{ srun, level, found, fix string }{
 		{`echo 'srun: Job 1 to start at 2026-01-01T00:00:00'`, "", "", ""},
 		{`echo 'allocation failure: Requested node configuration is not available'; exit 1`, "", "", ""},
 		{`echo 'srun: error:  mpi/pmix_v4: init: (null) [0]: mpi_pmix.c:195: pmi/pmix: can not load PMIx library'
@@ -92,7 +92,7 @@ echo "srun: error: Couldn't load specified plugin name for mpi/pmix: Plugin init
 			if len(got) != 0 {
 				t.Errorf("%s: %+v", c.srun, got)
 			}
-		} else if len(got) != 1 || got[0].Level.String() != c.level || got[0].Found != "srun "+c.found || !strings.Contains(got[0].Mend, c.mend) {
+		} else if len(got) != 1 || got[0].Level.String() != c.level || got[0].Found != "srun "+c.found || !strings.Contains(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", c.srun, got)
 		}
 	}

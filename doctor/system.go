@@ -178,7 +178,7 @@ func checkEnvironment(_ context.Context, h *Host) []Finding {
 		all = append(all, warn("unset what is not needed (exported shell functions of a module system are the usual cause)",
 			"%d variables of %s, the largest %s with %s: starting ranks may fail with \"argument list too long\"", len(h.Env), size(int64(total)), name, size(int64(largest))))
 	}
-	for _, c := range []struct{ name, bad, why, mend string }{
+	for _, c := range []struct{ name, bad, why, fix string }{
 		{"LD_PRELOAD", "*", "a library is loaded into every rank", "unset LD_PRELOAD unless it is meant"},
 		{"CUDA_LAUNCH_BLOCKING", "1", "every kernel is waited for", "unset CUDA_LAUNCH_BLOCKING"},
 		{"GODEBUG", "asyncpreemptoff=1", "the runtime cannot stop a busy goroutine", "unset GODEBUG"},
@@ -186,7 +186,7 @@ func checkEnvironment(_ context.Context, h *Host) []Finding {
 		{"MKL_DEBUG_CPU_TYPE", "*", "MKL's choice of instructions is overridden", "unset MKL_DEBUG_CPU_TYPE"},
 	} {
 		if v := h.env(c.name); v != "" && (c.bad == "*" || strings.Contains(v, c.bad)) {
-			all = append(all, warn(c.mend, "%s=%s: %s", c.name, v, c.why))
+			all = append(all, warn(c.fix, "%s=%s: %s", c.name, v, c.why))
 		}
 	}
 	if len(all) == 0 {

@@ -26,7 +26,7 @@ const (
 	textColumn  = 30
 )
 
-// Write renders a report as a table: level, check, what was found, the mend below it.
+// Write renders a report as a table: level, check, what was found, the fix below it.
 func (r Report) Write(w io.Writer, s Style) error {
 	var b strings.Builder
 	group := ""
@@ -56,9 +56,9 @@ func writeFinding(b *strings.Builder, f Finding, name string, s Style) {
 		b.WriteByte(' ')
 	}
 	writeWrapped(b, f.Found, s.Width)
-	if f.Mend != "" {
+	if f.Fix != "" {
 		fmt.Fprintf(b, "%*s", textColumn, "")
-		writeWrapped(b, "→ "+f.Mend, s.Width)
+		writeWrapped(b, "→ "+f.Fix, s.Width)
 	}
 }
 

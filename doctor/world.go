@@ -96,7 +96,7 @@ func checkSharedFolder(ctx context.Context, h *Host) []Finding {
 	if c == nil {
 		return notARank(h)
 	}
-	mend := "name a folder on a file system that all hosts share with --out (or run.dir)"
+	fix := "name a folder on a file system that all hosts share with --out (or run.dir)"
 	var word struct{ File, Text, Err string }
 	if c.Rank() == 0 {
 		word.Text = fmt.Sprintf("%s %d %d", hostName(h), os.Getpid(), time.Now().UnixNano())
@@ -124,9 +124,9 @@ func checkSharedFolder(ctx context.Context, h *Host) []Finding {
 	var found []Finding
 	switch text, err := awaitFile(word.File); {
 	case err != nil:
-		found = []Finding{fails(mend, "%s does not see what rank 0 wrote: %v", hostName(h), err)}
+		found = []Finding{fails(fix, "%s does not see what rank 0 wrote: %v", hostName(h), err)}
 	case text != word.Text:
-		found = []Finding{fails(mend, "%s sees another file in %s than rank 0 wrote", hostName(h), filepath.Dir(word.File))}
+		found = []Finding{fails(fix, "%s sees another file in %s than rank 0 wrote", hostName(h), filepath.Dir(word.File))}
 	default:
 		found = []Finding{ok("what rank 0 writes to %s is read here", filepath.Dir(word.File))}
 	}
@@ -185,14 +185,14 @@ func checkSharedGPUs(ctx context.Context, h *Host) []Finding {
 		return []Finding{ok("GPU %s is this rank's alone", card)}
 	}
 	text := fmt.Sprintf("ranks %s on %s have one GPU, %s", strings.Join(same, ", "), host, card)
-	mend := "ask for as many GPUs a node as ranks (slurm.gpus_per_node; srun --gpus-per-node), or set device.share = true"
+	fix := "ask for as many GPUs a node as ranks (slurm.gpus_per_node; srun --gpus-per-node), or set device.share = true"
 	switch {
 	case h.Job != nil && (h.Job.Device.Share || h.Job.Device.Kind == "cpu"):
 		return []Finding{ok("%s, as the job allows", text)}
 	case h.Job != nil && h.Job.Device.Kind == "cuda":
-		return []Finding{fails(mend, "%s", text)}
+		return []Finding{fails(fix, "%s", text)}
 	}
-	return []Finding{warn(mend, "%s", text)}
+	return []Finding{warn(fix, "%s", text)}
 }
 
 // ownGPU names the card that this rank would compute on, by its UUID where a driver tells

@@ -40,7 +40,7 @@ func wantLevels(t *testing.T, all [][]Finding, levels string, text string) {
 	t.Helper()
 	for i, found := range all {
 		want := map[byte]Level{'o': OK, 'w': Warning, 'f': Fails}[levels[i]]
-		if len(found) != 1 || found[0].Level != want || want != OK && (!strings.Contains(found[0].Found, text) || found[0].Mend == "") {
+		if len(found) != 1 || found[0].Level != want || want != OK && (!strings.Contains(found[0].Found, text) || found[0].Fix == "") {
 			t.Errorf("rank %d: %+v, want %v and %q", i, found, want, text)
 		}
 	}

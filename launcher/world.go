@@ -1,4 +1,4 @@
-// Package launcher is the room that starts a world of ranks and owns it: it
+// Package launcher starts a world of ranks and owns it: it
 // finds out whether this process already is a rank of somebody's world
 // (Detect), starts the ranks itself where it is not (Run), relays their output
 // and signals, ends the whole world when one rank fails, and decides the exit

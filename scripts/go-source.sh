@@ -8,7 +8,7 @@ set -euo pipefail
 out=${1:?usage: go-source.sh OUT}
 root=$(go env GOROOT)
 src=$root/src
-# Rooms of hand-written code; crypto and unicode are mostly tables and would teach digits.
+# Packages of hand-written code; crypto and unicode are mostly tables and would teach digits.
 packages=(bufio bytes context encoding errors fmt go io log net os path reflect regexp sort strconv strings sync testing text)
 
 for p in "${packages[@]}"; do

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// mends are what can be wrong with a cluster or a request, by the words of
+// fixes are what can be wrong with a cluster or a request, by the words of
 // Slurm's programs (22.05 to 25.05), and what to do. The first that fits is taken.
-var mends = []struct {
+var fixes = []struct {
 	words  *regexp.Regexp
 	format string // program, ": reason"
 }{
@@ -59,7 +59,7 @@ func (t Tools) explain(ctx context.Context, name string, said string, err error)
 		}
 		return fmt.Errorf("%s: partition%s is unknown%s; correct slurm.partition", name, which, there)
 	}
-	for _, m := range mends {
+	for _, m := range fixes {
 		if m.words.MatchString(said) {
 			why := fmt.Errorf(m.format, name, why)
 			if lateAnswer.MatchString(said) {

@@ -48,7 +48,7 @@ func Script(spec *jobs.Spec, l Launch) (string, error) {
 	return b.String(), nil
 }
 
-// check refuses what no quoting can mend, and launches that cannot work.
+// check refuses what no quoting can fix, and launches that cannot work.
 func check(spec *jobs.Spec, l Launch) error {
 	s := spec.Slurm
 	if spec.Transport.Kind == "local" {

@@ -30,7 +30,7 @@ const probeFlag = "probe-mpi"
 
 func doctorCommand(stdout io.Writer) *cli.Command {
 	return &cli.Command{
-		Name: "doctor", Usage: "what is found on this machine, what would fail there, and the mend",
+		Name: "doctor", Usage: "what this machine has, what would fail on it, and how to fix that",
 		ArgsUsage: "[JOB.toml]",
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "set", Usage: "override a key of the job: `KEY=VALUE`"},

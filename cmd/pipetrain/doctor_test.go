@@ -16,8 +16,8 @@ type examination struct {
 	sets    []string
 	out     string // --out
 	// A row of some rank's report: its name, its level, what it says and what to do.
-	check, level, found, mend string
-	fails                     bool // some row does
+	check, level, found, fix string
+	fails                    bool // some row does
 }
 
 func (x examination) run(t *testing.T, job string) []doctor.Report {
@@ -52,12 +52,12 @@ func (x examination) run(t *testing.T, job string) []doctor.Report {
 	}
 	for _, r := range reports {
 		for _, f := range r.Findings {
-			if f.Check == x.check && f.Level.String() == x.level && strings.Contains(f.Found, x.found) && strings.Contains(f.Mend, x.mend) {
+			if f.Check == x.check && f.Level.String() == x.level && strings.Contains(f.Found, x.found) && strings.Contains(f.Fix, x.fix) {
 				return reports
 			}
 		}
 	}
-	t.Errorf("no row %q is %q with %q and %q: %v", x.check, x.level, x.found, x.mend, e)
+	t.Errorf("no row %q is %q with %q and %q: %v", x.check, x.level, x.found, x.fix, e)
 	return reports
 }
 
@@ -69,12 +69,12 @@ func TestDoctorWorld(t *testing.T) {
 		four := mpirun(t, family, 4)
 		for _, x := range []examination{
 			{name: "well", command: four, check: "mpi: peers", level: "ok"},
-			{name: "size", command: mpirun(t, family, 2), fails: true, check: "mpi: this process", level: "fails", found: "the job has 4 ranks", mend: "start 4 ranks"},
+			{name: "size", command: mpirun(t, family, 2), fails: true, check: "mpi: this process", level: "fails", found: "the job has 4 ranks", fix: "start 4 ranks"},
 			{name: "library", command: four, sets: []string{"transport.libmpi=" + libs[other]}, fails: true,
-				check: "mpi: all ranks", level: "fails", found: "made a world of 1: the library " + libs[other], mend: "belongs to the library"},
+				check: "mpi: all ranks", level: "fails", found: "made a world of 1: the library " + libs[other], fix: "belongs to the library"},
 			{name: "no library", command: four, sets: []string{"transport.libmpi=/nosuch/libmpi.so"}, fails: true,
-				check: "mpi: all ranks", level: "fails", found: "/nosuch/libmpi.so", mend: "transport.libmpi"},
-			{name: "run folder", command: four, out: "/proc/runs", fails: true, check: "files: run folder", level: "fails", found: "saving would fail", mend: "--out"},
+				check: "mpi: all ranks", level: "fails", found: "/nosuch/libmpi.so", fix: "transport.libmpi"},
+			{name: "run folder", command: four, out: "/proc/runs", fails: true, check: "files: run folder", level: "fails", found: "saving would fail", fix: "--out"},
 		} {
 			t.Run(family+"/"+x.name, func(t *testing.T) {
 				before := sharedMemory(t)
@@ -96,22 +96,22 @@ func slurmDoctor(t *testing.T, job string) {
 	// This machine without libpmix.so, which only a development package has: srun lists its plugin all the same.
 	bare := []string{"unshare", "--mount", "bash", "-c", `for d in /usr/lib/*/pmix2/lib; do cp -a "$d" "$1" && rm -f "$1/lib/libpmix.so" && mount --bind "$1/lib" "$d"; done; exec "${@:2}"`, "bash", t.TempDir(), pipetrainPath}
 	for _, x := range []examination{
-		{name: "pmix without its library", command: bare, check: "slurm: controller", level: "warning", found: "but cannot load it", mend: "libpmix-dev"},
+		{name: "pmix without its library", command: bare, check: "slurm: controller", level: "warning", found: "but cannot load it", fix: "libpmix-dev"},
 		{name: "pmix", command: srun("--mpi=pmix"), check: "mpi: peers", level: "ok", found: "each other rank"},
 		{name: "pmi2", command: srun("--mpi=pmi2"), check: "mpi: shared folder", level: "ok", found: "is read here"},
 		{name: "munge", command: srun("--mpi=pmi2"), check: "slurm: munge", level: "ok", found: "accepted"},
 		{name: "wrong library", command: srun("--mpi=pmi2"), sets: []string{"transport.libmpi=libmpi.so.40"}, fails: true,
-			check: "mpi: all ranks", level: "fails", found: "with --mpi=pmi2, which Open MPI cannot join\nRun instead:\n  srun -K1 --mpi=pmix", mend: "belongs to the library"},
+			check: "mpi: all ranks", level: "fails", found: "with --mpi=pmi2, which Open MPI cannot join\nRun instead:\n  srun -K1 --mpi=pmix", fix: "belongs to the library"},
 		{name: "wrong wire-up", command: srun("--mpi=pmix"), sets: []string{"transport.libmpi=libmpich.so.12"}, fails: true,
-			check: "mpi: all ranks", level: "fails", found: "made a world of 1", mend: "belongs to the library"},
-		{name: "no wire-up", command: srun(), fails: true, check: "mpi: all ranks", level: "fails", found: "without a wire-up", mend: "transport.libmpi"},
+			check: "mpi: all ranks", level: "fails", found: "made a world of 1", fix: "belongs to the library"},
+		{name: "no wire-up", command: srun(), fails: true, check: "mpi: all ranks", level: "fails", found: "without a wire-up", fix: "transport.libmpi"},
 		{name: "one GPU for two", command: two("--gpus-per-node=1"), sets: []string{"device.kind=auto"},
-			check: "mpi: shared gpus", level: "warning", found: " have one GPU, 0", mend: "slurm.gpus_per_node"},
+			check: "mpi: shared gpus", level: "warning", found: " have one GPU, 0", fix: "slurm.gpus_per_node"},
 		{name: "a GPU each", command: two("--gpus-per-node=2"), sets: []string{"device.kind=auto"}, check: "mpi: shared gpus", level: "ok", found: "is this rank's alone"},
 		{name: "folder of one host", command: srun("--mpi=pmix"), out: "/dev/shm/run", fails: true,
-			check: "mpi: shared folder", level: "fails", found: "does not see what rank 0 wrote", mend: "all hosts share"},
+			check: "mpi: shared folder", level: "fails", found: "does not see what rank 0 wrote", fix: "all hosts share"},
 		{name: "partition", command: srun("--mpi=pmix"), sets: []string{"slurm.partition=nosuch"}, fails: true,
-			check: "slurm: partition", level: "fails", found: "there are batch, urgent", mend: "slurm.partition"},
+			check: "slurm: partition", level: "fails", found: "there are batch, urgent", fix: "slurm.partition"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()

@@ -249,7 +249,7 @@ func TestSilentSingleton(t *testing.T) {
 	}
 }
 
-// Mistakes that every rank of an MPI world sees are said once, with the mend.
+// Mistakes that every rank of an MPI world sees are said once, with the fix.
 func TestBadWorld(t *testing.T) {
 	job := writeJob(t, tinyJob)
 	for family := range mpiruns {
