@@ -118,6 +118,9 @@ func Mismatch(w World, lib Library, path, version string, size int, j Job) strin
 		fmt.Fprintf(&b, "Run instead, with the %s that belongs to this library:\n  %s\n", Command(kindOf(lib), lib, Job{})[0], MpirunLine(lib, j))
 		fmt.Fprintf(&b, "or name the library of %s with --set transport.libmpi=PATH\n", other)
 	default:
+		if doubt := w.Doubt(); doubt != "" {
+			fmt.Fprintf(&b, "  launcher  torchrun%s\n", doubt)
+		}
 		fmt.Fprintf(&b, "Run instead:\n  %s\n", MpirunLine(lib, j))
 	}
 	return b.String()

@@ -54,6 +54,15 @@ type World struct {
 // IsRank says whether this process is a rank of a world that somebody started.
 func (w World) IsRank() bool { return w.Launcher != Alone }
 
+// Doubt names the variables that make this process a rank where they are names that anybody may have
+// set, " (RANK=0 and …)"; empty where only a launcher sets them.
+func (w World) Doubt() string {
+	if w.Launcher != Torchrun {
+		return ""
+	}
+	return fmt.Sprintf(" (RANK=%d and WORLD_SIZE=%d in the environment say so: unset them and LOCAL_RANK to run alone)", w.Rank, w.Size)
+}
+
 func (w World) String() string {
 	if !w.IsRank() {
 		return "alone"

@@ -36,10 +36,13 @@ func (r Run) Logs(ctx context.Context, o LogOptions, tools slurm.Tools, w io.Wri
 	if err := l.show(); err != nil {
 		return err
 	}
-	if l.last == "" {
-		return exitcode.Errorf(exitcode.Environment, "%s: there is no log yet: pipetrain status says where the run is", r)
+	if l.last != "" {
+		return nil
 	}
-	return nil
+	if report, err := r.Status(ctx, tools); err == nil && report.States[0].Note != "" {
+		return exitcode.Errorf(exitcode.Environment, "%s: there is no log: %s", r, report.States[0].Note)
+	}
+	return exitcode.Errorf(exitcode.Environment, "%s: there is no log yet: pipetrain status says where the run is", r)
 }
 
 // patternsOf names the files to show.

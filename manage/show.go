@@ -78,6 +78,9 @@ func (s State) writeText(w io.Writer) error {
 		}
 		line("ended", "%s with code %v%s", s.End.Time.Local().Format(time.DateTime), s.End.Code, reason)
 	}
+	if s.Note != "" {
+		line("note", "%s", s.Note)
+	}
 	return tw.Flush()
 }
 

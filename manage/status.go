@@ -30,6 +30,7 @@ type State struct {
 	Job      *slurm.Job `json:"job,omitempty"`
 	Restarts int        `json:"restarts"` // by Slurm
 	Where    string     `json:"where,omitempty"`
+	Note     string     `json:"note,omitempty"` // what may be wrong
 
 	Step            int              `json:"step"`
 	StepsAsked      int              `json:"steps_asked"`
@@ -159,10 +160,24 @@ func stateOf(dir string, j *slurm.Job) State {
 	default:
 		s.State = "new"
 	}
+	s.Note = unseen(s)
 	if j != nil && j.Active() && j.State == "RUNNING" {
 		s.End = nil // the script removes the record of an earlier start, though not at once
 	}
 	return s
+}
+
+// unseen says that a job has run on nodes which do not see the run folder: it has left nothing there.
+func unseen(s State) string {
+	j := s.Job
+	if j == nil || j.Nodes == "" || j.Nodes == "None assigned" || j.Active() && (j.State != "RUNNING" || strings.HasPrefix(j.Elapsed, "0:")) {
+		return "" // it was on no node, or is not there long enough for the file systems of clusters
+	}
+	l := &logs{dir: s.Run, patterns: []string{"slurm-*.log", "rank-*"}}
+	if s.End != nil || !s.Updated.IsZero() || len(l.files()) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s wrote nothing to this folder and may not see it: submit with --out on a file system that all nodes share", j.Nodes)
 }
 
 // LastMetrics reads the newest whole line of a run's metrics; false before the first.

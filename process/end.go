@@ -103,7 +103,7 @@ func EndedWithin(limit time.Duration) bool {
 func endEarly(o Options, w launcher.World, which whose, err error) error {
 	recordEarly(o, w, err)
 	e := ending{code: exitcode.Of(err), rank: w.Rank, whose: which}
-	if e.way() == late && (EndedWithin(patience) || which == everyRanks) {
+	if e.way() == late && (EndedWithin(patience) || which == everyRanks && w.Doubt() == "") {
 		return &exitcode.ReportedError{Err: err}
 	}
 	return err
@@ -182,6 +182,9 @@ func (p *process) endForeign(e ending, err error) (way, error) {
 		return exits, exitcode.With(exitcode.Environment, werr)
 	}
 	speaks, way := e.speaks(first), e.way()
+	if way == late && !EndedWithin(patience) && p.world.Doubt() != "" {
+		speaks = true // there may be no rank 0
+	}
 	switch {
 	case err == nil:
 		return way, nil
@@ -193,8 +196,6 @@ func (p *process) endForeign(e ending, err error) (way, error) {
 		err = &exitcode.ReportedError{Err: err}
 	}
 	switch way {
-	case late:
-		EndedWithin(patience)
 	case meets:
 		// Whoever ends first takes the others with it, and rank 0 has the word.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

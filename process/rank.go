@@ -93,8 +93,8 @@ func (p *process) run(ctx context.Context) error {
 		return err
 	}
 	if got, want := p.transport.Size(), p.spec.World(); got != want {
-		return exitcode.Errorf(exitcode.Usage, "the job needs %d ranks (%d stages × %d replicas), the world has %d: start it with -n %d, or change [parallel]",
-			want, p.spec.Parallel.Stages, p.spec.Parallel.Replicas, got, want)
+		return exitcode.Errorf(exitcode.Usage, "the job needs %d ranks (%d stages × %d replicas), the world has %d%s: start it with -n %d, or change [parallel]",
+			want, p.spec.Parallel.Stages, p.spec.Parallel.Replicas, got, p.world.Doubt(), want)
 	}
 	world := collectives.World(p.transport)
 	if err := p.openFolder(ctx, world); err != nil {
@@ -124,7 +124,7 @@ func (p *process) run(ctx context.Context) error {
 // prepare opens what this rank needs by itself, before it meets the others.
 func (p *process) prepare() error {
 	if p.spec.Transport.Kind == "local" && !p.child.Active() {
-		return exitcode.Errorf(exitcode.Usage, "transport.kind = \"local\" is for ranks that pipetrain starts itself, and %s started this one: run pipetrain alone, or use \"auto\" or \"mpi\"", p.world.Launcher)
+		return exitcode.Errorf(exitcode.Usage, "transport.kind = \"local\" is for ranks that pipetrain starts itself, and %s started this one%s: run pipetrain alone, or use \"auto\" or \"mpi\"", p.world.Launcher, p.world.Doubt())
 	}
 	if p.child.Active() {
 		f, err := record.Join(p.o.Out)
