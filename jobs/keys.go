@@ -116,7 +116,8 @@ var keyList = withKeys(withKeys([]Key{
 	{Name: "metrics.tensorboard", Doc: "Event files for TensorBoard in the run folder, written while it runs."},
 
 	{Name: "run.dir", Doc: "Folder of the run folders; `--out` names one run's. Relative to the job file's folder; after `--set`, to the working directory.", Note: "`runs` in the working directory", path: isPath},
-	{Name: "run.start_timeout", Doc: "Time within which every rank must have joined: `\"60s\"`, `\"2m\"`, or seconds.", min: 0, max: 86400, above: true},
+	{Name: "run.hello_timeout", Doc: "Time from the start of a rank's process within which it must have come up, where pipetrain starts the ranks. Longer by itself where more than 16 ranks share a core.", min: 0, max: 86400, above: true},
+	{Name: "run.start_timeout", Doc: "Time from the start of the last rank within which every rank must have joined: `\"60s\"`, `\"2m\"`, or seconds. Longer by itself where more than 16 ranks share a core.", min: 0, max: 86400, above: true},
 	{Name: "run.stall_timeout", Doc: "Time within which an op of a step must end on every rank, waiting for a peer included; else the run ends with code 5, and says what was waited for. Longer than a step, and than a save. 0: never.", min: 0, max: 604800},
 
 	{Name: "slurm.partition", Doc: "Partition. Empty: the cluster's default."},
@@ -156,7 +157,7 @@ func Default() Spec {
 		Device:     Device{Messages: "real", Kind: "auto", Bind: "auto", BLAS: "auto", Transfer: "auto", CublasLt: "auto"},
 		Transport:  Transport{Kind: "auto"},
 		Checkpoint: Checkpoint{Enabled: true, Keep: 2},
-		Run:        Run{StartTimeout: time.Minute, StallTimeout: 30 * time.Minute},
+		Run:        Run{HelloTimeout: 10 * time.Second, StartTimeout: time.Minute, StallTimeout: 30 * time.Minute},
 		Slurm:      Slurm{SignalBefore: 2 * time.Minute, Requeue: true, MaxRestarts: 3, Launcher: "auto", MPI: "auto", ContainerTool: "apptainer"},
 	}
 }

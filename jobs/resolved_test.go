@@ -101,6 +101,7 @@ func randomSets(r *rand.Rand, corpus string) []string {
 	add("device.blas", pick("go", "/lib/x.so", "./y.so"))
 	add("device.threads", r.IntN(8))
 	add("transport.libmpi", pick("libmpi.so", "a/b.so", ""))
+	add("run.hello_timeout", time.Duration(1+r.Int64N(int64(time.Hour))))
 	add("run.start_timeout", time.Duration(1+r.Int64N(int64(time.Hour))))
 	add("run.stall_timeout", time.Duration(r.Int64N(int64(time.Hour))))
 	add("slurm.time", pick("30", "04:00:00", "1-12", "UNLIMITED"))

@@ -122,6 +122,7 @@ type Checkpoint struct {
 // Run says where the results go and how ranks are started.
 type Run struct {
 	Dir          string        `toml:"dir"`           // folder of run folders; --out names one
+	HelloTimeout time.Duration `toml:"hello_timeout"` // within which a rank's process must have come up
 	StartTimeout time.Duration `toml:"start_timeout"` // within which every rank must have joined
 	StallTimeout time.Duration `toml:"stall_timeout"` // within which an op must end; 0: however long it takes
 }

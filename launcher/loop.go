@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +26,7 @@ type world struct {
 	events  chan event
 	signals <-chan os.Signal
 	started time.Time
+	cores   int // of this host, which this process may use
 
 	requests int           // SIGINT, SIGTERM, SIGHUP so far
 	termAt   time.Time     // of the first SIGTERM
@@ -37,16 +37,16 @@ type world struct {
 	killed   bool
 	gaveUp   bool // some process does not die
 
-	helloTimer, startTimer, stopTimer, killTimer, reapTimer <-chan time.Time
+	starting                        *starting // nil once all ranks have joined, or the world is over
+	stopTimer, killTimer, reapTimer <-chan time.Time
 }
 
 func newWorld(cfg Config, signals <-chan os.Signal) *world {
 	w := &world{
 		cfg: cfg, relay: newRelay(cfg), oom: watchOOM(), signals: signals, started: time.Now(),
 		// Room for what ranks say while the loop is starting the next one.
-		events:     make(chan event, 256),
-		helloTimer: time.After(cfg.HelloTimeout),
-		startTimer: time.After(cfg.StartTimeout),
+		events:   make(chan event, 256),
+		starting: newStarting(),
 	}
 	w.host, _ = os.Hostname()
 	for i := range cfg.Ranks {
@@ -108,12 +108,8 @@ func (w *world) next(ctx context.Context, wait bool) bool {
 		w.log().Warn().Err(context.Cause(ctx)).Msg("cancelled: the ranks are killed")
 		w.interrupt()
 		w.kill()
-	case <-w.helloTimer:
-		w.helloTimer = nil
-		w.missing("never came up", w.cfg.HelloTimeout, w.late(func(p *process) bool { return p.hello }))
-	case <-w.startTimer:
-		w.startTimer = nil
-		w.startTimedOut()
+	case <-w.starting.look():
+		w.judgeStart(time.Now())
 	case <-w.stopTimer:
 		w.stopTimer = nil
 		w.log().Error().Dur("after", w.cfg.StopTimeout).Msg("the ranks did not stop: they are killed")
@@ -144,15 +140,12 @@ func (w *world) handle(e event) {
 	switch e.msg.verb {
 	case verbHello:
 		p.hello = true
-		if w.all(func(p *process) bool { return p.hello }) {
-			w.helloTimer = nil
-		}
 	case verbReady:
 		p.ready = true
 	case verbJoined:
 		p.joined = true
 		if w.all(func(p *process) bool { return p.joined }) {
-			w.startTimer = nil
+			w.endStarting()
 			w.log().Debug().Int("ranks", len(w.ranks)).Dur("after", time.Since(w.started)).Msg("the world is together")
 		}
 	case verbStep:
@@ -176,7 +169,7 @@ func (w *world) lose() {
 	}
 	w.over = true
 	w.stopTimer = nil
-	w.helloTimer, w.startTimer = nil, nil
+	w.endStarting()
 	text := message{verb: verbLost, n: -1, text: "the world is ended"}
 	if f := w.culprit(); f != nil {
 		text.n, text.text = int64(f.Rank), f.what
@@ -210,7 +203,8 @@ func (w *world) interrupt() {
 // kill ends every rank that is left, at once.
 func (w *world) kill() {
 	w.over, w.killed = true, true
-	w.helloTimer, w.startTimer, w.stopTimer, w.killTimer = nil, nil, nil, nil
+	w.stopTimer, w.killTimer = nil, nil
+	w.endStarting()
 	for _, p := range w.ranks {
 		if !p.exited {
 			// Who is dead already died by itself, though the loop has yet to hear of it.
@@ -257,7 +251,7 @@ func (w *world) signalled(s syscall.Signal) {
 		w.log().Warn().Str("signal", signalName(s)).Msg("no step was finished yet, so there is nothing to save: ending")
 		w.interrupt()
 		w.over = true
-		w.helloTimer, w.startTimer = nil, nil
+		w.endStarting()
 		w.forward(syscall.SIGTERM, false)
 		w.killTimer = time.After(interruptGrace)
 	default:
@@ -274,50 +268,6 @@ func (w *world) forward(s syscall.Signal, group bool) {
 			p.signal(s, group)
 		}
 	}
-}
-
-// startTimedOut names those that are not where the others are: not ready, or
-// not joined.
-func (w *world) startTimedOut() {
-	what := "did not finish setting up"
-	l := w.late(func(p *process) bool { return p.ready || p.joined })
-	if len(l) == 0 || len(l) == len(w.ranks) { // all of them late means that this is not what they report
-		what = "did not join the others"
-		l = w.late(func(p *process) bool { return p.joined })
-	}
-	w.missing(what, w.cfg.StartTimeout, l)
-}
-
-// late lists the ranks that are not there yet.
-func (w *world) late(there func(p *process) bool) (l []*process) {
-	for _, p := range w.ranks {
-		if !there(p) {
-			l = append(l, p)
-		}
-	}
-	return l
-}
-
-// missing ends the world for ranks that did not start in time.
-func (w *world) missing(what string, within time.Duration, ranks []*process) {
-	if len(ranks) == 0 {
-		return
-	}
-	var names []string
-	for _, p := range ranks {
-		name := fmt.Sprintf("rank %d (pid %d on host %s", p.rank, p.pid, w.host)
-		switch kernelState(p.pid) {
-		case 'T', 't':
-			name += ", stopped by a signal"
-		case 'D':
-			name += ", waiting in the kernel, for a file system perhaps"
-		}
-		names = append(names, name+")")
-	}
-	f := &Failure{Rank: ranks[0].rank, PID: ranks[0].pid, Host: w.host, Time: time.Now(), what: what + " within " + within.String()}
-	f.text = strings.Join(names, ", ") + " " + f.what
-	w.log().Error().Msg(f.text)
-	w.fail(exitcode.With(exitcode.RankLost, f))
 }
 
 // ending says that no more ranks are to be started.

@@ -21,6 +21,7 @@ import (
 type process struct {
 	rank    int
 	pid     int // 0: not started
+	began   time.Time
 	state   *os.File
 	stderr  *capture
 	hello   bool
@@ -81,7 +82,7 @@ func (w *world) start(k *keeper, i int, segment *os.File, cores coreShare) error
 		ours.Close()
 		return w.startError(i, err)
 	}
-	p.pid, p.state = cmd.Process.Pid, ours
+	p.pid, p.state, p.began = cmd.Process.Pid, ours, time.Now()
 	stateRead := make(chan struct{})
 	go w.read(p, stateRead)
 	go w.wait(p, cmd.Process, stateRead)

@@ -34,8 +34,9 @@ type Config struct {
 	// no end, however sudden, leaves it behind. nil: the ranks need none.
 	Segment func(ranks int) (*os.File, error)
 
-	HelloTimeout time.Duration // every process runs and found its launcher within this; 0: 4 s
-	StartTimeout time.Duration // all ranks have joined within this; 0: a minute
+	// Both count from the start of processes, and get longer where more than 16 ranks share a core.
+	HelloTimeout time.Duration // a process runs and found its launcher within this; 0: 10 s
+	StartTimeout time.Duration // all ranks have joined within this after the last was started; 0: a minute
 	StopTimeout  time.Duration // from the request to stop until ranks that go on are killed; 0: five minutes
 	LossGrace    time.Duration // what survivors of a failure have to end by themselves; 0: 1.5 s
 
@@ -50,7 +51,7 @@ type Config struct {
 }
 
 const (
-	defaultHelloTimeout = 4 * time.Second // says hello first of all: long even for 64 ranks on 2 cores
+	defaultHelloTimeout = 10 * time.Second // says hello first of all
 	defaultStartTimeout = time.Minute
 	defaultStopTimeout  = 5 * time.Minute
 	defaultLossGrace    = 1500 * time.Millisecond
@@ -141,6 +142,7 @@ func surviveBrokenPipe() (restore func()) {
 
 // run starts the ranks, sees them through and waits for all of them.
 func (w *world) run(ctx context.Context) error {
+	w.cores = len(availableCPUs())
 	cores, err := shareCores(availableCPUs(), w.cfg.Ranks, w.cfg.Bind, w.cfg.Threads)
 	if err != nil {
 		return err
@@ -162,6 +164,9 @@ func (w *world) run(ctx context.Context) error {
 		if w.ending() {
 			break
 		}
+	}
+	if w.starting != nil {
+		w.starting.forked = time.Now()
 	}
 	segment.Close()
 	w.loop(ctx)

@@ -55,7 +55,7 @@ func TestEnds(t *testing.T) {
 		{"grandchildren", 2, "*: joined; grandchild; done", 0, -1, "", nil},
 		{"grandchildren of a killed rank", 2, "*: joined; grandchild; hang | 1: joined; grandchild; sleep 100; signal 9", exitcode.RankLost, 1, "SIGKILL", nil},
 
-		{"says nothing", 2, "", exitcode.RankLost, 0, "never came up within 4s", func(c *Config) { c.Binary, c.Args, c.HelloTimeout = "/bin/sleep", []string{"60"}, 0 }},
+		{"says nothing", 2, "", exitcode.RankLost, 0, "never came up within 1s", func(c *Config) { c.Binary, c.Args, c.HelloTimeout = "/bin/sleep", []string{"60"}, time.Second }},
 		{"never comes up", 3, "*: joined; hang | 1: hang", exitcode.RankLost, 1, "did not finish setting up within 4s", shortStart},
 		{"all but one wait", 3, "*: ready; hang | 2: sleep 60000", exitcode.RankLost, 2, "rank 2 (pid", shortStart},
 		{"stopped before joining", 2, "*: ready; hang | 0: signal 19", exitcode.RankLost, 0, "stopped by a signal", shortStart},

@@ -137,7 +137,7 @@ func launch(ctx context.Context, o Options, spec *jobs.Spec) error {
 	}
 	err = launcher.Run(ctx, launcher.Config{
 		Binary: o.Binary, Args: append(args, folder.File(record.JobName)), Ranks: spec.World(), Env: o.Env,
-		RunDir: folder.Path, Home: folder.Home, Segment: o.Backends.Segment, StartTimeout: spec.Run.StartTimeout, Threads: spec.Device.Threads,
+		RunDir: folder.Path, Home: folder.Home, Segment: o.Backends.Segment, HelloTimeout: spec.Run.HelloTimeout, StartTimeout: spec.Run.StartTimeout, Threads: spec.Device.Threads,
 		Bind:   launcher.Bind(spec.Device.Bind),
 		Logger: o.Logger, Stdout: o.Stdout, Stderr: o.Stderr,
 	})

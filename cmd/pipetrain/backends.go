@@ -74,7 +74,7 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, segme
 	var t collectives.Transport
 	var err error
 	if segment != nil {
-		t, err = local.Join(segment, w.Rank, w.Size, local.Options{Context: ctx})
+		t, err = local.Join(segment, w.Rank, w.Size, local.Options{Context: ctx, Timeout: 24 * time.Hour})
 		segment.Close()
 	} else if err = wireUp(w, spec.Transport.LibMPI); err == nil {
 		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit, Devices: wantsGPU(spec, w)})

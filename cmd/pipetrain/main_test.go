@@ -141,7 +141,13 @@ type program struct {
 // environment, by which nothing left behind is found.
 func begin(t testing.TB, args ...string) *program {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	return beginWithin(t, 90*time.Second, args...)
+}
+
+// beginWithin is begin for a program that may take longer, or not so long.
+func beginWithin(t testing.TB, limit time.Duration, args ...string) *program {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	p := &program{cmd: exec.CommandContext(ctx, args[0], args[1:]...), start: time.Now(), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.Env = append(os.Environ(), mark(t), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")

@@ -63,6 +63,9 @@ func (t *Transport) publish() {
 	atomic.StoreUint64(s.slot64(t.rank, slotProbe), uint64(uintptr(unsafe.Pointer(t.probe))))
 	atomic.StoreUint32(s.slot32(t.rank, slotPID), uint32(pid))
 	atomic.StoreUint32(s.slot32(t.rank, slotState), stateJoined)
+	if joined := s.u32(offJoined); atomic.AddUint32(joined, 1) == uint32(t.size) {
+		futexWake(joined)
+	}
 }
 
 func (t *Transport) learn(p *peer) {
@@ -80,7 +83,9 @@ func (t *Transport) await(opt Options) error {
 		timeout = 60 * time.Second
 	}
 	began, looked := time.Now(), time.Now()
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
+	joined := t.seg.u32(offJoined)
+	for {
+		seen := atomic.LoadUint32(joined)
 		var missing []string
 		for r := range t.size {
 			if t.seg.state(r) <= stateTaken {
@@ -103,7 +108,10 @@ func (t *Transport) await(opt Options) error {
 		}
 		if time.Since(looked) > t.checkEvery {
 			looked = time.Now()
-			for _, p := range t.peers {
+			// A few at a time: hundreds of ranks that ask for hundreds each would do nothing else.
+			for range min(t.size, checkAtOnce) {
+				t.ask = (t.ask + 1) % t.size
+				p := t.peers[t.ask]
 				if t.seg.state(p.rank) == stateJoined {
 					if t.learn(p); !t.alive(p) {
 						return fmt.Errorf("local: rank %d: joining: %w", t.rank,
@@ -112,8 +120,26 @@ func (t *Transport) await(opt Options) error {
 				}
 			}
 		}
-		time.Sleep(pause)
+		// Who is last wakes the others; till then each looks whether it is to go on waiting.
+		for end := time.Now().Add(t.ticks(joinTick)); atomic.LoadUint32(joined) == seen && time.Now().Before(end); {
+			futexSleep(joined, seen, time.Until(end))
+		}
+		if atomic.LoadUint32(joined) < uint32(t.size) {
+			time.Sleep(t.ticks(joinPause)) // others come now, one after another
+		}
 	}
+}
+
+const (
+	joinTick    = 20 * time.Millisecond
+	joinPause   = 50 * time.Microsecond
+	checkAtOnce = 16 // peers that are asked at once whether they live
+)
+
+// ticks is how often what is looked at every d is looked at in a world of this size: each of
+// its ranks looks at all others.
+func (t *Transport) ticks(d time.Duration) time.Duration {
+	return d * time.Duration(max(1, t.size/32))
 }
 
 // probePeers tries to read a word of every peer's memory.

@@ -243,9 +243,18 @@ func (t *Transport) life(now time.Time) {
 	t.mu.Lock()
 	if !t.closed {
 		t.checkAllLeft()
-		for _, p := range t.peers {
-			if p.pending > 0 && p.lost == nil && p.rank != t.rank && !t.alive(p) {
+		asked := 0
+		for range t.size {
+			t.ask = (t.ask + 1) % t.size
+			p := t.peers[t.ask]
+			if p.pending == 0 || p.lost != nil || p.rank == t.rank {
+				continue
+			}
+			if !t.alive(p) {
 				t.lose(p, &collectives.ErrPeerLost{Rank: p.rank, Reason: fmt.Sprintf("process %d is gone", p.pid)})
+			}
+			if asked++; asked == checkAtOnce {
+				break // the others next time
 			}
 		}
 	}

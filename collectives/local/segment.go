@@ -13,7 +13,7 @@ import (
 //	rings    one per ordered pair (source, destination)
 const (
 	segMagic   = 0x7069706574726e32 // "pipetrn2"
-	segVersion = 1
+	segVersion = 2
 
 	headerBytes = 4096
 	slotBytes   = 256
@@ -23,6 +23,7 @@ const (
 	offVersion = 8
 	offSize    = 12
 	offRing    = 16
+	offJoined  = 24 // how many have joined: the futex that those sleep on who wait for the others
 	offAbort   = 64 // 0, or abortSet | rank<<32 | exit code
 
 	slotState = 0

@@ -49,6 +49,7 @@ type Transport struct {
 	probe        *uint64
 	checked      atomic.Int64 // peers were last checked for life, Unix nanoseconds
 	checkEvery   time.Duration
+	ask          int // the peer that was last asked whether it lives
 }
 
 // peer is what a rank knows of another one, or of itself.
@@ -105,6 +106,8 @@ func newTransport(rank int, seg *segment, opt Options) *Transport {
 		t.spin = opt.Spin
 	case opt.Spin < 0:
 		t.spin = 0
+	case t.size > 8*cores:
+		t.spin, t.yields = 0, false // who yields there waits for dozens of others, who yield too
 	case t.yields:
 		t.spin = 5 * time.Microsecond
 	default:

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	sleepAtMost = 50 * time.Millisecond  // a sleeper looks at its context and its peers this often
-	pollerSleep = 200 * time.Millisecond // so does the poller
-	pollerTick  = 100 * time.Microsecond // while the caller waits and computes in turns
+	sleepAtMost  = 50 * time.Millisecond  // a sleeper looks at its context and its peers this often
+	sleepLongest = 500 * time.Millisecond // in worlds of many ranks
+	pollerSleep  = 200 * time.Millisecond // so does the poller
+	pollerTick   = 100 * time.Microsecond // while the caller waits and computes in turns
 )
 
 // drive is Wait between processes.
@@ -74,7 +75,7 @@ func (t *Transport) sleep(r *request) {
 	t.checkAllLeft()
 	t.unlock()
 	if !moved && !r.finished() {
-		futexSleep(bell, seen, sleepAtMost)
+		futexSleep(bell, seen, min(t.ticks(sleepAtMost), sleepLongest))
 	}
 	atomic.AddUint32(asleep, ^uint32(0))
 }
@@ -144,7 +145,7 @@ func (t *Transport) poll() {
 		seen := atomic.LoadUint32(bell)
 		pause := pollerTick
 		if t.waits == waits || t.waiters > 0 {
-			pause = pollerSleep
+			pause = min(t.ticks(pollerSleep), sleepLongest)
 			t.pollerAsleep = true
 			if t.arm() {
 				t.step()
