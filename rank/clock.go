@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/rank/courier"
 )
 
 // now is CLOCK_MONOTONIC in nanoseconds: the same clock for all processes of a
@@ -19,7 +20,7 @@ func now() int64 {
 }
 
 const (
-	clockTag    = 1<<23 - 1
+	clockTag    = courier.LastTag
 	clockRounds = 16
 )
 

@@ -62,7 +62,7 @@ func TestFarDevice(t *testing.T) {
 			got := trainWith(t, parse(t, parityJob, append(sets, "device.kind=cuda")...), aware(local.NewWorld(host.World()), c.mpi),
 				func(kernels.Device) kernels.Device { return openFar(t, node) },
 				func(tr *Trainer) {
-					if name := tr.m.courier.name(); name != c.way {
+					if name := tr.m.courier.Name(); name != c.way {
 						t.Errorf("messages go %s, want %s", name, c.way)
 					}
 					mu.Lock()

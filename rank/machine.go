@@ -6,6 +6,7 @@ import (
 
 	"github.com/pipetrain/pipetrain/data"
 	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/rank/courier"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -22,7 +23,7 @@ type machine struct {
 	dev    kernels.Device // nil when dry
 	stages map[int]*stage
 
-	courier courier // nil when dry
+	courier courier.Courier // courier.Null when dry
 	world   func(pipelineRank int) int
 	data    batcher
 
@@ -35,8 +36,8 @@ type machine struct {
 	losses kernels.Block // F64, one a micro-batch
 	sums   kernels.Block // F64, the squared gradient norm of each parameter here
 
-	posted  map[schedule.Op]parcel // receives in flight
-	sending map[schedule.Op]send   // sends in flight
+	posted  map[schedule.Op]courier.Parcel // receives in flight
+	sending map[schedule.Op]send           // sends in flight
 
 	// pretend passes an op's modelled time, counted from its start; nil where the op is performed.
 	pretend func(op schedule.Op, start int64)
@@ -52,9 +53,9 @@ type batcher interface {
 	read(mb int, fields []field) (data.Sample, error)
 }
 
-// send is a message on its way (nil when dry) and the memory it leaves.
+// send is a message on its way and the memory it leaves.
 type send struct {
-	parcel parcel
+	parcel courier.Parcel
 	block  kernels.Block
 }
 
@@ -70,7 +71,7 @@ func tag(stages int, op schedule.Op) int {
 
 // step performs the program once.
 func (m *machine) step(ctx context.Context) error {
-	m.posted = map[schedule.Op]parcel{}
+	m.posted = map[schedule.Op]courier.Parcel{}
 	m.sending = map[schedule.Op]send{}
 	if m.clock != nil {
 		if err := m.clock.begin(); err != nil {
@@ -124,10 +125,10 @@ func (m *machine) post(ctx context.Context, op schedule.Op) error {
 	} else {
 		to, err = st.expectGradient(op.First)
 	}
-	if err != nil || m.courier == nil {
+	if err != nil {
 		return err
 	}
-	m.posted[op], err = m.courier.recv(ctx, m.peer(op), tag(m.sched.Stages, op), to)
+	m.posted[op], err = m.courier.Recv(ctx, m.peer(op), tag(m.sched.Stages, op), to)
 	return err
 }
 
@@ -167,10 +168,8 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 		return m.weight(i, st, op, start, begun)
 	case schedule.RecvF, schedule.RecvB:
 		category = "wait"
-		if m.courier != nil {
-			err = m.posted[op].wait(ctx)
-			delete(m.posted, op)
-		}
+		err = m.posted[op].Wait(ctx)
+		delete(m.posted, op)
 	case schedule.SendF, schedule.SendB:
 		category = "transfer"
 		err = m.send(ctx, st, op)
@@ -300,14 +299,11 @@ func (m *machine) send(ctx context.Context, st *stage, op schedule.Op) error {
 	if block.Empty() {
 		return fmt.Errorf("nothing was computed to send")
 	}
-	s := send{block: block}
-	if m.courier != nil {
-		var err error
-		if s.parcel, err = m.courier.send(ctx, m.peer(op), tag(m.sched.Stages, op), block.Buffer); err != nil {
-			return err
-		}
+	parcel, err := m.courier.Send(ctx, m.peer(op), tag(m.sched.Stages, op), block.Buffer)
+	if err != nil {
+		return err
 	}
-	m.sending[op] = s
+	m.sending[op] = send{parcel, block}
 	return nil
 }
 
@@ -317,10 +313,8 @@ func (m *machine) complete(ctx context.Context, wait schedule.Op) error {
 	if !ok {
 		return fmt.Errorf("%s is not on its way", wait.Send())
 	}
-	if s.parcel != nil {
-		if err := s.parcel.wait(ctx); err != nil {
-			return err
-		}
+	if err := s.parcel.Wait(ctx); err != nil {
+		return err
 	}
 	m.arena.Free(s.block)
 	delete(m.sending, wait.Send())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/model"
+	"github.com/pipetrain/pipetrain/rank/courier"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -78,7 +79,8 @@ func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ke
 		return nil, fmt.Errorf("schedule %s is not lowered: it has no transfers", w.Schedule.Name)
 	}
 	program := w.Schedule.Programs[me]
-	m := &machine{sched: w.Schedule, me: me, program: program, horizons: schedule.Horizons(program), arena: arena, dev: dev, beside: w.P2Stream}
+	m := &machine{sched: w.Schedule, me: me, program: program, horizons: schedule.Horizons(program), arena: arena, dev: dev, beside: w.P2Stream,
+		courier: courier.Null{}, world: func(pipelineRank int) int { return pipelineRank }}
 	m.stages = newStages(w, me, arena, dev, ops)
 	params := 0
 	for _, i := range m.order() {

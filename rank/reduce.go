@@ -6,12 +6,15 @@ import (
 
 	"github.com/pipetrain/pipetrain/collectives"
 	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/rank/courier"
 )
 
 // reducer sums gradients over communicators, in rank order.
 type reducer struct {
-	dev  kernels.Device
-	pool *hostPool // nil where the device cannot copy while it computes
+	dev kernels.Device
+	// Of a device that copies while it computes; else nil.
+	copier kernels.Copier
+	pool   *courier.HostPool
 }
 
 // Of a gradient that is staged, so much is reduced at a time, and so many parts are in flight.
@@ -23,14 +26,14 @@ const (
 func newReducer(dev kernels.Device) *reducer {
 	r := &reducer{dev: dev}
 	if c, ok := dev.(kernels.Copier); ok {
-		r.pool = newHostPool(c)
+		r.copier, r.pool = c, courier.NewHostPool(c)
 	}
 	return r
 }
 
 func (r *reducer) close() {
 	if r.pool != nil {
-		r.pool.close()
+		r.pool.Close()
 	}
 }
 
@@ -59,8 +62,8 @@ func (r *reducer) sum(ctx context.Context, c *collectives.Comm, g kernels.Buffer
 
 // staged copies out, reduces and copies back in parts that overlap.
 func (r *reducer) staged(ctx context.Context, c *collectives.Comm, g kernels.Buffer) error {
-	dev := r.pool.dev
-	host, err := r.pool.get(g.Bytes())
+	dev := r.copier
+	host, err := r.pool.Get(g.Bytes())
 	if err != nil {
 		return err
 	}
@@ -116,6 +119,6 @@ func (r *reducer) staged(ctx context.Context, c *collectives.Comm, g kernels.Buf
 	dev.After(last)
 	err = dev.Await(last)
 	dev.Drop(last)
-	r.pool.put(host)
+	r.pool.Put(host)
 	return err
 }

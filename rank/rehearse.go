@@ -12,6 +12,7 @@ import (
 	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/rank/courier"
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
@@ -41,7 +42,7 @@ func NewRehearsal(ctx context.Context, spec *jobs.Spec, t collectives.Transport,
 	if err := tr.machine(t, kernels.NewArena(kernels.Buffer{}), nil, ops); err != nil {
 		return nil, err
 	}
-	tr.m.courier = hostCourier{t, r.message}
+	tr.m.courier = courier.Host(t, r.message)
 	late := lateness()
 	tr.m.pretend = func(op schedule.Op, start int64) { sleepUntil(start+int64(r.Costs.Compute(op)*1e9), late) }
 	tr.m.reduce = nil

@@ -261,7 +261,7 @@ func (r *runner) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: median(r.busy), Transfer: r.tr.m.courier.name()}
+	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: median(r.busy), Transfer: r.tr.m.courier.Name()}
 	if r.c.Rehearsal == nil && rep.Seconds >= ratedRun.Seconds() {
 		mine.MatrixRate = matrixRate(r.c.Device, r.tr.work.Model.Config.Type)
 	}

@@ -341,6 +341,6 @@ func (tr *Trainer) Close() {
 		tr.m.graphs.close()
 	}
 	tr.u.reducer.close()
-	_ = tr.m.courier.close() // nothing is on its way any more
+	_ = tr.m.courier.Close() // nothing is on its way any more
 	tr.dev.Free(tr.arena)
 }

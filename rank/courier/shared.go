@@ -1,4 +1,4 @@
-package rank
+package courier
 
 import (
 	"context"
@@ -19,9 +19,9 @@ type sharedCourier struct {
 	peers     map[int]kernels.Buffer // arenas of those on this node, by world rank
 }
 
-func (c *sharedCourier) name() string { return "ipc" }
+func (c *sharedCourier) Name() string { return "ipc" }
 
-func (c *sharedCourier) close() error {
+func (c *sharedCourier) Close() error {
 	for _, b := range c.peers {
 		c.dev.Release(b)
 	}
@@ -31,7 +31,7 @@ func (c *sharedCourier) close() error {
 
 // The receiver's answer has the message's tag in the other direction, where no
 // message has it: tags name what is sent, which goes one way.
-func (c *sharedCourier) recv(ctx context.Context, from, tag int, to kernels.Buffer) (parcel, error) {
+func (c *sharedCourier) Recv(ctx context.Context, from, tag int, to kernels.Buffer) (Parcel, error) {
 	unused := c.dev.Mark()
 	where := make([]byte, 8)
 	req := c.transport.Irecv(from, tag, where)
@@ -54,7 +54,7 @@ func (c *sharedCourier) recv(ctx context.Context, from, tag int, to kernels.Buff
 	}), nil
 }
 
-func (c *sharedCourier) send(ctx context.Context, to, tag int, b kernels.Buffer) (parcel, error) {
+func (c *sharedCourier) Send(ctx context.Context, to, tag int, b kernels.Buffer) (Parcel, error) {
 	computed := c.dev.Mark()
 	taken := c.transport.Irecv(to, tag, nil)
 	return track(ctx, c.dev, func(ctx context.Context) (kernels.Mark, func(), error) {

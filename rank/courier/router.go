@@ -1,56 +1,75 @@
-package rank
+package courier
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/pipetrain/pipetrain/collectives"
+	"github.com/pipetrain/pipetrain/exitcode"
 	"github.com/pipetrain/pipetrain/kernels"
 )
 
 // router sends each message by the courier that reaches its rank.
-type router map[int]courier
+type router map[int]Courier
 
-func (r router) name() string {
+func (r router) Name() string {
 	var names []string
 	for _, p := range slices.Sorted(maps.Keys(r)) {
-		if n := r[p].name(); !slices.Contains(names, n) {
+		if n := r[p].Name(); !slices.Contains(names, n) {
 			names = append(names, n)
 		}
 	}
 	return strings.Join(names, " and ")
 }
 
-func (r router) recv(ctx context.Context, from, tag int, to kernels.Buffer) (parcel, error) {
-	return r[from].recv(ctx, from, tag, to)
+func (r router) Recv(ctx context.Context, from, tag int, to kernels.Buffer) (Parcel, error) {
+	return r[from].Recv(ctx, from, tag, to)
 }
 
-func (r router) send(ctx context.Context, to, tag int, b kernels.Buffer) (parcel, error) {
-	return r[to].send(ctx, to, tag, b)
+func (r router) Send(ctx context.Context, to, tag int, b kernels.Buffer) (Parcel, error) {
+	return r[to].Send(ctx, to, tag, b)
 }
 
-func (r router) close() error {
+func (r router) Close() error {
 	var first error
-	closed := map[courier]bool{}
+	closed := map[Courier]bool{}
 	for _, c := range r {
 		if closed[c] {
 			continue
 		}
 		closed[c] = true
-		if err := c.close(); err != nil && first == nil {
+		if err := c.Close(); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
-// Tags of what ranks tell each other before the first step.
+// add gives a courier the peers for which why has no objection, and returns the others; must
+// makes an objection an error.
+func (r router) add(c Courier, peers []int, why map[int]string, must bool) (left []int, err error) {
+	for _, p := range peers {
+		if why[p] == "" {
+			r[p] = c
+			continue
+		}
+		left = append(left, p)
+		if must && err == nil {
+			err = exitcode.With(exitcode.Environment, fmt.Errorf("device.transfer = %q does not reach rank %d: %s; \"auto\" takes another way there", c.Name(), p, why[p]))
+		}
+	}
+	return left, err
+}
+
+// LastTag is the largest tag of a message. The three before it are of what ranks tell each other in Open.
 const (
-	swapTag  = clockTag - 1
-	agreeTag = clockTag - 2
-	trialTag = clockTag - 3
+	LastTag  = 1<<23 - 1
+	swapTag  = LastTag - 1
+	agreeTag = LastTag - 2
+	trialTag = LastTag - 3
 )
 
 // swap sends mine to each peer and returns theirs, of the same length. All of

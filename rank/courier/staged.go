@@ -1,4 +1,4 @@
-package rank
+package courier
 
 import (
 	"context"
@@ -16,17 +16,17 @@ const stageBytes = 1 << 20
 type stagedCourier struct {
 	transport collectives.Transport
 	dev       kernels.Copier
-	pool      *hostPool
+	pool      *HostPool
 }
 
 func newStagedCourier(t collectives.Transport, dev kernels.Copier) *stagedCourier {
-	return &stagedCourier{t, dev, newHostPool(dev)}
+	return &stagedCourier{t, dev, NewHostPool(dev)}
 }
 
-func (c *stagedCourier) name() string { return "staged" }
+func (c *stagedCourier) Name() string { return "staged" }
 
-func (c *stagedCourier) close() error {
-	c.pool.close()
+func (c *stagedCourier) Close() error {
+	c.pool.Close()
 	return nil
 }
 
@@ -40,8 +40,8 @@ func parts(bytes int64, f func(from, to int64) error) error {
 	return nil
 }
 
-func (c *stagedCourier) recv(ctx context.Context, from, tag int, to kernels.Buffer) (parcel, error) {
-	host, err := c.pool.get(to.Bytes())
+func (c *stagedCourier) Recv(ctx context.Context, from, tag int, to kernels.Buffer) (Parcel, error) {
+	host, err := c.pool.Get(to.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +69,14 @@ func (c *stagedCourier) recv(ctx context.Context, from, tag int, to kernels.Buff
 		// The program need not wait for the copy; the next message in this memory must.
 		return last, func() {
 			if err == nil && c.dev.Await(last) == nil {
-				c.pool.put(host)
+				c.pool.Put(host)
 			}
 		}, err
 	}), nil
 }
 
-func (c *stagedCourier) send(ctx context.Context, to, tag int, b kernels.Buffer) (parcel, error) {
-	host, err := c.pool.get(b.Bytes())
+func (c *stagedCourier) Send(ctx context.Context, to, tag int, b kernels.Buffer) (Parcel, error) {
+	host, err := c.pool.Get(b.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (c *stagedCourier) send(ctx context.Context, to, tag int, b kernels.Buffer)
 			}
 		}
 		if err == nil {
-			c.pool.put(host)
+			c.pool.Put(host)
 		}
 		return 0, nil, err
 	}), nil

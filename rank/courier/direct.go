@@ -1,4 +1,4 @@
-package rank
+package courier
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ type directCourier struct {
 	dev       kernels.Marker
 }
 
-func (c *directCourier) name() string { return "direct" }
-func (c *directCourier) close() error { return nil }
+func (c *directCourier) Name() string { return "direct" }
+func (c *directCourier) Close() error { return nil }
 
-func (c *directCourier) recv(ctx context.Context, from, tag int, to kernels.Buffer) (parcel, error) {
+func (c *directCourier) Recv(ctx context.Context, from, tag int, to kernels.Buffer) (Parcel, error) {
 	unused := c.dev.Mark()
 	return track(ctx, c.dev, func(ctx context.Context) (kernels.Mark, func(), error) {
 		err := c.dev.Await(unused) // the library knows nothing of the device's queues
@@ -32,7 +32,7 @@ func (c *directCourier) recv(ctx context.Context, from, tag int, to kernels.Buff
 	}), nil
 }
 
-func (c *directCourier) send(ctx context.Context, to, tag int, b kernels.Buffer) (parcel, error) {
+func (c *directCourier) Send(ctx context.Context, to, tag int, b kernels.Buffer) (Parcel, error) {
 	computed := c.dev.Mark()
 	return track(ctx, c.dev, func(ctx context.Context) (kernels.Mark, func(), error) {
 		err := c.dev.Await(computed)
