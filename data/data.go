@@ -61,8 +61,6 @@ type Source interface {
 	Fields() []Field
 	// Terms returns how many losses the n-th training sample has: as many as targets count.
 	Terms(n int64) int
-	// Vocab returns a number above every token id.
-	Vocab() int
 	// Epoch returns the training samples after which the data repeats, in
 	// another order; 0: never.
 	Epoch() int64

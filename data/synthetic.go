@@ -37,7 +37,6 @@ func openSynthetic(c Config) (Source, error) {
 	return &synthetic{seq: c.Seq, vocab: c.Vocab, seed: uint64(c.Seed), rule: hash(uint64(c.Seed), streamRule, 0)}, nil
 }
 
-func (s *synthetic) Vocab() int      { return s.vocab }
 func (s *synthetic) Fields() []Field { return tokenFields(s.seq) }
 func (s *synthetic) Terms(int64) int { return s.seq }
 func (s *synthetic) Epoch() int64    { return 0 }

@@ -157,7 +157,6 @@ func (t *tokens) digest() (string, error) {
 	return fmt.Sprintf("%s %s=%d holdout=%d seq=%d seed=%d sha256=%x", t.format, t.unit(), t.total, t.held, t.seq, int64(t.seed), h.Sum(nil)[:8]), nil
 }
 
-func (t *tokens) Vocab() int          { return t.vocab }
 func (t *tokens) Fields() []Field     { return tokenFields(t.seq) }
 func (t *tokens) Terms(int64) int     { return t.seq }
 func (t *tokens) Epoch() int64        { return t.train.count() }
