@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/pipetrain/pipetrain/schedule"
 )
@@ -27,9 +28,14 @@ type Timeline struct {
 	Bubble   float64 `json:"bubble"`
 	// Idle are idle seconds by cause, summed over the ranks: warmup, dependency, transfer, other, drain.
 	Idle map[string]float64 `json:"idle_seconds"`
-	// Ranks has six numbers an op: kind, stage, first and last micro-batch, start and end in nanoseconds.
+	// Kinds are the kinds of ops by their letters.
+	Kinds []string `json:"kinds"`
+	// Ranks has six numbers an op: kind (an index of Kinds), stage, first and last micro-batch, start and end in nanoseconds.
 	Ranks [][]int64 `json:"ranks"`
 }
+
+// timelineKinds are the ops that a timeline keeps: what a rank computes, reduces and updates.
+var timelineKinds = []schedule.Kind{schedule.Forward, schedule.BackwardInput, schedule.BackwardWeight, schedule.Backward, schedule.ReduceGrad, schedule.Update}
 
 // NewTimeline makes one of a schedule's timeline, predicted or measured; a zero one of nil.
 func NewTimeline(s *schedule.Schedule, t *schedule.Timeline) Timeline {
@@ -38,11 +44,11 @@ func NewTimeline(s *schedule.Schedule, t *schedule.Timeline) Timeline {
 	}
 	compute := &schedule.Timeline{Ranks: t.Ranks}
 	for _, e := range t.Events {
-		if !e.Op.Kind.IsSend() && !e.Op.Kind.IsRecv() {
+		if slices.Contains(timelineKinds, e.Op.Kind) {
 			compute.Events = append(compute.Events, e)
 		}
 	}
-	out := Timeline{Makespan: compute.Makespan(), Bubble: compute.Bubble(), Idle: map[string]float64{}, Ranks: make([][]int64, t.Ranks)}
+	out := Timeline{Makespan: compute.Makespan(), Bubble: compute.Bubble(), Idle: map[string]float64{}, Kinds: []string{}, Ranks: make([][]int64, t.Ranks)}
 	for _, part := range schedule.IdleParts(s, compute) {
 		for name, x := range map[string]float64{"warmup": part.Warmup, "dependency": part.Dependency, "transfer": part.Transfer, "other": part.Other, "drain": part.Drain} {
 			out.Idle[name] += x
@@ -52,7 +58,12 @@ func NewTimeline(s *schedule.Schedule, t *schedule.Timeline) Timeline {
 	at := func(x float64) int64 { return int64(math.Round((x - start) * 1e9)) }
 	for _, e := range compute.Events {
 		o := e.Op
-		out.Ranks[e.Rank] = append(out.Ranks[e.Rank], int64(o.Kind), int64(o.Stage), int64(o.First), int64(o.Last), at(e.Start), at(e.End))
+		kind := slices.Index(out.Kinds, o.Kind.String())
+		if kind < 0 {
+			kind = len(out.Kinds)
+			out.Kinds = append(out.Kinds, o.Kind.String())
+		}
+		out.Ranks[e.Rank] = append(out.Ranks[e.Rank], int64(kind), int64(o.Stage), int64(o.First), int64(o.Last), at(e.Start), at(e.End))
 	}
 	return out
 }
@@ -68,10 +79,14 @@ func (t Timeline) Schedule() (*schedule.Timeline, error) {
 			return nil, fmt.Errorf("rank %d has %d numbers, which is no multiple of six", r, len(flat))
 		}
 		for i := 0; i < len(flat); i += 6 {
-			o := schedule.Op{Kind: schedule.Kind(flat[i]), Stage: int(flat[i+1]), First: int(flat[i+2]), Last: int(flat[i+3])}
-			if flat[i] < 0 || flat[i] > 255 || !o.Kind.Valid() {
+			kind := -1
+			if k := flat[i]; k >= 0 && int(k) < len(t.Kinds) {
+				kind = slices.IndexFunc(timelineKinds, func(x schedule.Kind) bool { return x.String() == t.Kinds[k] })
+			}
+			if kind < 0 {
 				return nil, errors.New("an op of a kind that this program does not know")
 			}
+			o := schedule.Op{Kind: timelineKinds[kind], Stage: int(flat[i+1]), First: int(flat[i+2]), Last: int(flat[i+3])}
 			out.Events = append(out.Events, schedule.Event{Rank: r, Op: o, Start: float64(flat[i+4]) / 1e9, End: float64(flat[i+5]) / 1e9})
 		}
 	}

@@ -46,7 +46,7 @@ func TestTimelines(t *testing.T) {
 	if none, err := got.Measured.Schedule(); none != nil || err != nil {
 		t.Errorf("no measured timeline, got %v %v", none, err)
 	}
-	if _, err := (Timeline{Ranks: [][]int64{{99, 0, 0, 0, 0, 1}}}).Schedule(); err == nil {
+	if _, err := (Timeline{Kinds: []string{"Q"}, Ranks: [][]int64{{0, 0, 0, 0, 0, 1}}}).Schedule(); err == nil {
 		t.Error("an unknown kind is taken")
 	}
 }

@@ -18,8 +18,8 @@ type column[T any] struct {
 	of   func(*T) string
 }
 
-// idleCauses and their order in columns and charts.
-var idleCauses = []string{"warmup", "dependency", "transfer", "other", "drain"}
+// IdleCauses are the parts of idle time, in the order of columns and charts.
+var IdleCauses = []string{"warmup", "dependency", "transfer", "other", "drain"}
 
 // writeCSV writes rows under the columns.
 func writeCSV[T any](path string, columns []column[T], rows []T) error {
@@ -98,7 +98,7 @@ func pointColumns(cases []*Case) []column[Point] {
 	figure("makespan_predicted", func(x *p) Number { return x.MakespanPlan })
 	figure("bubble_measured", func(x *p) Number { return x.Bubble })
 	figure("bubble_predicted", func(x *p) Number { return x.BubblePlan })
-	for _, cause := range idleCauses {
+	for _, cause := range IdleCauses {
 		figure("idle_"+cause+"_measured", func(x *p) Number { return partOf(x.IdleParts, cause) })
 		figure("idle_"+cause+"_predicted", func(x *p) Number { return partOf(x.IdlePartsPlan, cause) })
 	}

@@ -104,7 +104,7 @@ func (r *runner) prepare() ([]*Case, error) {
 	if len(possible) == 0 && r.o.Only != "" {
 		return nil, exitcode.Errorf(exitcode.Usage, "--only %q: no case that can run is called so; --dry-run lists them", r.o.Only)
 	}
-	return possible, nil
+	return possible, r.writeEstimates()
 }
 
 // perform runs warm-ups and rounds, and the rounds that a gate asks for besides.

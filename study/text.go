@@ -3,7 +3,6 @@ package study
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -49,7 +48,7 @@ func WriteDryRun(w io.Writer, f *File, cases []*Case, predict func(*jobs.Spec) (
 }
 
 // WriteEndText prints how a study ended: a line a case that needs one, and where the results are.
-func WriteEndText(w io.Writer, folder string, e End) error {
+func WriteEndText(w io.Writer, folder, page string, e End) error {
 	var b strings.Builder
 	if slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Verdict == Machine }) {
 		b.WriteString("the machine is not as it was: controls moved against what is stored of them\n")
@@ -76,7 +75,7 @@ func WriteEndText(w io.Writer, folder string, e End) error {
 	default:
 		fmt.Fprintf(&b, "%s: %s\n", e.Status, e.Code.Meaning())
 	}
-	fmt.Fprintf(&b, "results: %s\n", filepath.Join(folder, SummaryCSV))
+	fmt.Fprintf(&b, "report: %s\n", page)
 	_, err = io.WriteString(w, b.String())
 	return err
 }

@@ -95,7 +95,7 @@ func command(stdout, stderr io.Writer) *cli.Command {
 		Commands: []*cli.Command{
 			planCommand(stdout, stderr), dataCommand(stdout, stderr), checkpointCommand(stdout), metricsCommand(stdout), profileCommand(stdout, stderr), scheduleCommand(stdout), doctorCommand(stdout), submitCommand(stdout),
 			statusCommand(stdout, stderr), logsCommand(stdout), cancelCommand(stdout), requeueCommand(stdout), scriptCommand(stdout),
-			studyCommand(stdout, stderr), compareCommand(stdout)},
+			studyCommand(stdout, stderr), reportCommand(stdout), compareCommand(stdout)},
 	}
 	// The commands do not take this from the program: --set KEY=["a", "b"] is one value.
 	for _, c := range app.Commands {

@@ -21,6 +21,7 @@ import (
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/plan"
 	"github.com/pipetrain/pipetrain/record"
+	"github.com/pipetrain/pipetrain/report"
 	"github.com/pipetrain/pipetrain/slurm"
 	"github.com/pipetrain/pipetrain/study"
 )
@@ -121,22 +122,27 @@ func conductStudy(ctx context.Context, c *cli.Command, o study.Options, stdout, 
 			fmt.Fprintf(o.Out, "baseline %s: %s\n", name, dir)
 		}
 	}
-	return tellStudy(c, o, end, stdout)
+	page, err := report.WriteStudy(o.Folder.Path)
+	if err != nil {
+		return err
+	}
+	return tellStudy(c, page, o.Folder.Path, end, stdout)
 }
 
 // tellStudy prints how a study ended, and returns its exit code as an error.
-func tellStudy(c *cli.Command, o study.Options, end study.End, stdout io.Writer) error {
+func tellStudy(c *cli.Command, page, folder string, end study.End, stdout io.Writer) error {
 	switch {
 	case c.Bool("json"):
 		if err := printJSON(stdout, struct {
 			study.End
 			Folder string `json:"folder"`
-		}{end, o.Folder.Path}); err != nil {
+			Report string `json:"report"`
+		}{end, folder, page}); err != nil {
 			return err
 		}
 	case c.Bool("quiet") && end.Code == exitcode.Finished:
 	default:
-		if err := study.WriteEndText(stdout, o.Folder.Path, end); err != nil {
+		if err := study.WriteEndText(stdout, folder, page, end); err != nil {
 			return err
 		}
 	}

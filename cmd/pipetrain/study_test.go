@@ -145,6 +145,20 @@ func TestStudy(t *testing.T) {
 	if got := finished(t, "out"); !slices.Equal(got, want) {
 		t.Errorf("resumed when done: %q", got)
 	}
+	// The page, the Markdown and JUnit are there; a run has a page of its own.
+	for name, want := range map[string]string{"report.html": "Speed-up: ", "report.md": "| stages 2 |", "junit.xml": `name="stages 16"`} {
+		if b, err := os.ReadFile("out/" + name); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s lacks %q (%v)", name, want, err)
+		}
+	}
+	runs, _ := filepath.Glob("out/runs/*/r1")
+	mustRun(t, "report", "-o", "run.html", runs[0])
+	if b, err := os.ReadFile("run.html"); err != nil || !strings.Contains(string(b), "A step as measured") || !strings.Contains(string(b), "A step as predicted") {
+		t.Errorf("the page of a run lacks its timelines (%v)", err)
+	}
+	if e := pipetrain(t, "report", "--md", runs[0]); e.code != 2 {
+		t.Errorf("Markdown of a run: %v", e)
+	}
 	// Two studies against each other, and the figures for benchstat.
 	table := mustRun(t, "compare", "out", "out", "--metric", "step_seconds").stdout
 	if !strings.Contains(table, "sec/step") || !strings.Contains(table, "stages 2") {
