@@ -29,6 +29,10 @@ type Config struct {
 	// another run's in its place. nil: RunDir.
 	Home func() string
 
+	// Signals already collects StopSignals, for a caller that had something to lose before Run; Run adds the
+	// others. nil: Run makes its own. Without this a signal between the two would be nobody's.
+	Signals chan os.Signal
+
 	// Segment makes the shared memory of the local transport for this many
 	// ranks: a file that lives as long as somebody has it open (memfd), so that
 	// no end, however sudden, leaves it behind. nil: the ranks need none.
@@ -117,12 +121,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	signals := make(chan os.Signal, 16)
-	caught := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGCONT}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup means it
-		caught = append(caught, syscall.SIGHUP)
+	signals := cfg.Signals
+	if signals == nil {
+		signals = make(chan os.Signal, 16)
 	}
-	signal.Notify(signals, caught...)
+	signal.Notify(signals, append(StopSignals(), syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGCONT)...)
 	defer signal.Stop(signals)
 	defer surviveBrokenPipe()()
 
@@ -130,6 +133,16 @@ func Run(ctx context.Context, cfg Config) error {
 	err := w.run(ctx)
 	w.writeRecord(err)
 	return err
+}
+
+// StopSignals are those that ask a world to stop. SIGHUP is one unless this process was told to ignore it, by
+// nohup. Ask before anything takes it: signal.Notify undoes that.
+func StopSignals() []os.Signal {
+	stop := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		stop = append(stop, syscall.SIGHUP)
+	}
+	return stop
 }
 
 // surviveBrokenPipe makes writing to a closed stdout an error, not the end: a

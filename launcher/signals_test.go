@@ -217,6 +217,17 @@ func TestNohup(t *testing.T) {
 	}
 }
 
+// A signal that came before Run had set itself up is heeded, not lost.
+func TestSignalBeforeRun(t *testing.T) {
+	r := runScript(t, 2, "*: print up; hang", func(c *Config) {
+		c.Signals = make(chan os.Signal, 1)
+		c.Signals <- syscall.SIGINT
+	})
+	if r.code != exitcode.Interrupted {
+		t.Errorf("ended with %v: %v", r.code, r.err)
+	}
+}
+
 // However the launcher dies, its ranks go too, and at any moment of their life.
 func TestLauncherKilled(t *testing.T) {
 	for _, script := range []string{"*: print up; hang", "*: joined; print up; deaf; train 100000", "*: joined; grandchild; print up; wait"} {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/rs/zerolog"
 
@@ -101,8 +100,8 @@ func launch(ctx context.Context, o Options, spec *jobs.Spec) error {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("the job asks for transport.kind = \"mpi\": start it with mpirun -n %d pipetrain %s, or use --set transport.kind=local", spec.World(), o.Job))
 	}
 	// From here to the launcher's own handling a signal must not leave a half-made folder behind.
-	early := make(chan os.Signal, 1)
-	signal.Notify(early, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	early := make(chan os.Signal, 16)
+	signal.Notify(early, launcher.StopSignals()...)
 	defer signal.Stop(early)
 
 	folder, err := openFolder(&o, spec)
@@ -138,7 +137,7 @@ func launch(ctx context.Context, o Options, spec *jobs.Spec) error {
 	err = launcher.Run(ctx, launcher.Config{
 		Binary: o.Binary, Args: append(args, folder.File(record.JobName)), Ranks: spec.World(), Env: o.Env,
 		RunDir: folder.Path, Home: folder.Home, Segment: o.Backends.Segment, HelloTimeout: spec.Run.HelloTimeout, StartTimeout: spec.Run.StartTimeout, Threads: spec.Device.Threads,
-		Bind:   launcher.Bind(spec.Device.Bind),
+		Bind: launcher.Bind(spec.Device.Bind), Signals: early,
 		Logger: o.Logger, Stdout: o.Stdout, Stderr: o.Stderr,
 	})
 	if err != nil {

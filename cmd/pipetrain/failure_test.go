@@ -97,6 +97,22 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// The end of the terminal ends no run under nohup.
+func TestNohup(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	p := begin(t, "env", "--ignore-signal=HUP", pipetrainPath, "--quiet", "--out", out, writeJob(t, slowJob))
+	started(t, out, 3)
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		if err := p.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := p.wait()
+	if rec, err := exitcode.Read(out); err != nil || e.code != int(exitcode.Stopped) || !strings.Contains(rec.Reason, "SIGTERM") {
+		t.Errorf("record %+v, %v: %v", rec, err, e)
+	}
+}
+
 // A run asked to stop by SIGTERM under mpirun saves and ends with the same code.
 func TestStoppedUnderMPI(t *testing.T) {
 	job := writeJob(t, slowJob)
