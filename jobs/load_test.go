@@ -75,7 +75,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Folders differ, and kinds of schedules are added without this room.
+	// Folders differ, and kinds of schedules are added without this package.
 	got := strings.NewReplacer(cwd, "DIR", strings.Join(schedule.Names(), ", "), "KINDS").Replace(all.Error())
 	golden(t, "testdata/mistakes.golden", got+"\n")
 	var one *Error

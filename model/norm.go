@@ -38,7 +38,7 @@ func (n norm) kept(c *Call) (stats [2]kernels.Buffer) {
 }
 
 func (n norm) fresh(c *Call, work kernels.Buffer) (stats [2]kernels.Buffer) {
-	free := room{all: work}
+	free := space{all: work}
 	for i, s := range n.stats {
 		stats[i] = free.take(s.Len(c.Shape), kernels.F32)
 	}
@@ -46,7 +46,7 @@ func (n norm) fresh(c *Call, work kernels.Buffer) (stats [2]kernels.Buffer) {
 }
 
 func (n norm) againWork(s Shape) int64 {
-	var free room
+	var free space
 	for _, st := range n.stats {
 		free.take(st.Len(s), kernels.F32)
 	}

@@ -6,7 +6,7 @@ import "github.com/pipetrain/pipetrain/kernels"
 // declares its parameters and the slots of its own when it is made, and keeps
 // their handles. What it reads and writes besides comes with the call.
 type part interface {
-	// forward writes y = f(x), plus add where there is one.
+	// forward writes y = f(x), plus add where there is one and the part can (see residual).
 	forward(c *Call, m matrices)
 	// backwardInput writes dx, the gradient of x, plus add where there is one. It reads dy and,
 	// as far as they are kept until then, x and y. dx is empty where nobody needs it.

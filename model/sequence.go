@@ -39,21 +39,21 @@ func (r repeated) backwardWeight(c *Call, m matrices)        { r.again(c, m) }
 func (r repeated) work(_ Pass, _ kernels.Ops, s Shape) int64 { return r.againWork(s) }
 
 func (q sequence) forward(c *Call, m matrices) {
-	q.walk(PassForward, c, c.Shape, m, func(k part, m matrices, free room) {
+	q.walk(PassForward, c, c.Shape, m, func(k part, m matrices, free space) {
 		m.work = free.rest()
 		k.forward(c, m)
 	})
 }
 
 func (q sequence) backwardInput(c *Call, m matrices) {
-	q.walk(PassInput, c, c.Shape, m, func(k part, m matrices, free room) {
+	q.walk(PassInput, c, c.Shape, m, func(k part, m matrices, free space) {
 		m.work = free.rest()
 		k.backwardInput(c, m)
 	})
 }
 
 func (q sequence) backwardWeight(c *Call, m matrices) {
-	q.walk(PassWeight, c, c.Shape, m, func(k part, m matrices, free room) {
+	q.walk(PassWeight, c, c.Shape, m, func(k part, m matrices, free space) {
 		m.work = free.rest()
 		k.backwardWeight(c, m)
 	})
@@ -61,7 +61,7 @@ func (q sequence) backwardWeight(c *Call, m matrices) {
 
 // work walks as a pass does, without a call.
 func (q sequence) work(p Pass, d kernels.Ops, s Shape) (most int64) {
-	q.walk(p, nil, s, matrices{}, func(k part, _ matrices, free room) {
+	q.walk(p, nil, s, matrices{}, func(k part, _ matrices, free space) {
 		most = max(most, free.with(k.work(p, d, s)))
 	})
 	return most
@@ -76,7 +76,7 @@ func (q sequence) flops(p Pass, s Shape) (n int64) {
 
 // walk calls f for each part in the order of a pass, with what the part works on and
 // the scratch that is left. m are the matrices of the sequence; c may be nil.
-func (q sequence) walk(p Pass, c *Call, s Shape, m matrices, f func(k part, m matrices, free room)) {
+func (q sequence) walk(p Pass, c *Call, s Shape, m matrices, f func(k part, m matrices, free space)) {
 	last := len(q) - 1
 	// value returns the input of part i, where it is kept.
 	value := func(i int) kernels.Buffer {
@@ -91,7 +91,7 @@ func (q sequence) walk(p Pass, c *Call, s Shape, m matrices, f func(k part, m ma
 		}
 		return q[i].dy.of(c)
 	}
-	free := room{all: m.work}
+	free := space{all: m.work}
 	switch p {
 	case PassForward:
 		in := matrices{x: m.x}
@@ -104,7 +104,7 @@ func (q sequence) walk(p Pass, c *Call, s Shape, m matrices, f func(k part, m ma
 			f(l.part, in, free)
 			in.x = in.y
 			if i < last && l.y.at >= 0 {
-				free = room{all: m.work} // what was in scratch has been read
+				free = space{all: m.work} // what was in scratch has been read
 			}
 		}
 	case PassInput:
@@ -123,12 +123,12 @@ func (q sequence) walk(p Pass, c *Call, s Shape, m matrices, f func(k part, m ma
 			f(q[i].part, in, free)
 			in.dy = in.dx
 			if kept {
-				free = room{all: m.work}
+				free = space{all: m.work}
 			}
 		}
 	case PassWeight:
 		for i := last; i >= 0; i-- {
-			free = room{all: m.work}
+			free = space{all: m.work}
 			in := matrices{x: value(i), dy: gradient(i)}
 			if i > 0 && q[i-1].y.at < 0 {
 				if r, ok := q[i-1].part.(repeatable); ok {
@@ -142,7 +142,7 @@ func (q sequence) walk(p Pass, c *Call, s Shape, m matrices, f func(k part, m ma
 }
 
 // residual is y = x + f(x), f a sequence: its last part adds x, in backward-p1 its first
-// part adds dy.
+// part adds dy. So the last must be a Linear, the first a Linear or a norm.
 type residual struct{ sequence }
 
 func (r residual) forward(c *Call, m matrices) {
@@ -155,14 +155,14 @@ func (r residual) backwardInput(c *Call, m matrices) {
 	r.sequence.backwardInput(c, m)
 }
 
-// room hands out parts of a pass's scratch, or only counts where there is none.
-type room struct {
+// space hands out parts of a pass's scratch, or only counts where there is none.
+type space struct {
 	all kernels.Buffer
 	end int64 // f32 elements that are taken
 }
 
 // place returns where the matrix of a handle is: in its slot, or in scratch that it takes.
-func (r *room) place(s *slot, c *Call, sh Shape) kernels.Buffer {
+func (r *space) place(s *slot, c *Call, sh Shape) kernels.Buffer {
 	if s.at >= 0 {
 		return s.of(c)
 	}
@@ -170,7 +170,7 @@ func (r *room) place(s *slot, c *Call, sh Shape) kernels.Buffer {
 }
 
 // take returns n elements of type t, from the next aligned place.
-func (r *room) take(n int64, t kernels.DType) kernels.Buffer {
+func (r *space) take(n int64, t kernels.DType) kernels.Buffer {
 	start := align(r.end)
 	r.end = start + (n*t.Size()+3)/4
 	if r.all.Empty() {
@@ -180,13 +180,13 @@ func (r *room) take(n int64, t kernels.DType) kernels.Buffer {
 }
 
 // rest returns what is left.
-func (r *room) rest() kernels.Buffer {
+func (r *space) rest() kernels.Buffer {
 	start := min(align(r.end), r.all.Len)
 	return r.all.Slice(start, r.all.Len-start)
 }
 
 // with returns the f32 elements of what is taken and of n more.
-func (r *room) with(n int64) int64 {
+func (r *space) with(n int64) int64 {
 	if n == 0 {
 		return r.end
 	}
