@@ -179,8 +179,10 @@ case $ended:$asked in
       say "gives up: $((idle + 1)) starts in a row brought no checkpoint after step ${before:-0}; pipetrain requeue starts it again"
     elif why=$(scontrol requeue "$id" 2>&1); then
       say "goes back into the queue"
+    elif refused=$?; [ "$refused" -gt 128 ] || [ "$asked" = TERM ]; then
+      say "is ended by Slurm, which puts a preempted job back itself" # and ends scontrol too
     else
-      say "could not be requeued ($why): pipetrain requeue starts it again"
+      say "could not be requeued (${why:-scontrol ended with code $refused}): pipetrain requeue starts it again"
     fi ;;
 esac
 `, again())
