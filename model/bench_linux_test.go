@@ -19,11 +19,17 @@ import (
 // thread's own CPU time: on a busy machine the clock on the wall would count
 // other processes' turns, of which a long pass sees more than a short product.
 func BenchmarkBlocks(b *testing.B) {
+	for _, t := range []kernels.DType{kernels.F32, kernels.BF16} {
+		b.Run(t.String(), func(b *testing.B) { benchmarkBlocks(b, t) })
+	}
+}
+
+func benchmarkBlocks(b *testing.B, t kernels.DType) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const layers = 4
 	dev := openCPU(b)
-	cfg := Config{Layers: layers, Dim: 512, Heads: 8, Seq: 256}.WithDefaults()
+	cfg := Config{Layers: layers, Dim: 512, Heads: 8, Seq: 256, Type: t}.WithDefaults()
 	shape := Shape{Batch: 4, Seq: cfg.Seq}
 	rows := int64(shape.Rows())
 	m, err := New(cfg)
@@ -33,11 +39,11 @@ func BenchmarkBlocks(b *testing.B) {
 	blocks := Range{1, 1 + layers}
 	n := &network{t: b, dev: dev, model: m}
 	layout := NewLayout(m.ParamsOf(blocks))
-	w, g := n.alloc(layout.Len, kernels.F32), n.alloc(layout.Len, kernels.F32)
+	w, g := n.alloc(layout.Len, t), n.alloc(layout.Len, kernels.F32)
 	for i, p := range layout.Params {
 		v := make([]float32, p.Len())
 		Initialise(v, p.Param, 1, p.Index)
-		dev.CopyIn(layout.View(w, i), f32Bytes(v))
+		dev.CopyIn(layout.View(w, i), bytesAs(t, v))
 	}
 	noise := func(b kernels.Buffer) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -45,11 +51,11 @@ func BenchmarkBlocks(b *testing.B) {
 		for i := range v {
 			v[i] = float32(r.NormFloat64())
 		}
-		dev.CopyIn(b, f32Bytes(v))
+		dev.CopyIn(b, bytesAs(t, v))
 	}
 	var work int64
 	var calls []*Call
-	edge := n.alloc(rows*int64(cfg.Dim), kernels.F32)
+	edge := n.alloc(rows*int64(cfg.Dim), t)
 	for i := blocks.First; i < blocks.End; i++ {
 		l := m.Layers[i]
 		c := &Call{Dev: dev, Shape: shape, Weights: layout.Views(w, i), Grads: layout.Views(g, i)}
@@ -76,7 +82,7 @@ func BenchmarkBlocks(b *testing.B) {
 	noise(calls[layers-1].Slots[dy])
 
 	const side = 1024
-	square := n.alloc(3*side*side, kernels.F32)
+	square := n.alloc(3*side*side, t)
 	part := func(i int64) kernels.Buffer { return square.Slice(i*side*side, side*side) }
 	noise(square)
 	product := func() {
@@ -120,10 +126,10 @@ func BenchmarkBlocks(b *testing.B) {
 		flops += m.FLOPsOf(blocks, p, shape)
 	}
 	rate := float64(flops) / median(total) / 1e9
-	sgemm := 2 * side * side * side / median(gemm) / 1e9
+	gemmRate := 2 * side * side * side / median(gemm) / 1e9
 	b.ReportMetric(rate, "GFLOP/s")
-	b.ReportMetric(sgemm, "sgemm-GFLOP/s")
-	b.ReportMetric(rate/sgemm, "of-sgemm")
+	b.ReportMetric(gemmRate, "gemm-GFLOP/s")
+	b.ReportMetric(rate/gemmRate, "of-gemm")
 	b.ReportMetric(1e3*median(forward), "F-ms")
 	b.ReportMetric(1e3*median(input), "I-ms")
 	b.ReportMetric(1e3*median(weight), "W-ms")

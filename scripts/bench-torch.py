@@ -3,7 +3,7 @@
 rotary position, SwiGLU; d 512, 8 heads, ffn 1376, seq 256, micro-batch 4) forward and backward, in bf16 and
 fp32. What `go test ./model -bench Blocks` and `go test ./kernels/cpu -bench LowGemm` measure of pipetrain.
 
-    scripts/bench-torch.py [rounds]
+    scripts/bench-torch.py [rounds [products|blocks]]
 
 Times are the thread's CPU time. Rates count what the mathematics needs: half of causal attention."""
 import os
@@ -79,15 +79,17 @@ def product(dtype, m, n, k, trans, rounds):
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    only = sys.argv[2] if len(sys.argv) > 2 else ""
     torch.set_num_threads(1)
     torch.manual_seed(1)
     print("torch", torch.__version__)
     for dtype in (torch.bfloat16, torch.float32):
-        for m, n, k, trans in (
+        for m, n, k, trans in () if only == "blocks" else (
             (512, 512, 512, "NN"), (1024, 1024, 1024, "NN"), (1024, 1024, 1024, "NT"), (1024, 1024, 1024, "TN"), (2048, 2048, 2048, "NT"),
             (1024, 2752, 512, "NT"), (1024, 512, 1376, "NT"), (1024, 512, 2752, "NN"), (2752, 512, 1024, "TN")):
             print("product %s %dx%dx%d/%s %s" % (str(dtype)[6:], m, n, k, trans, product(dtype, m, n, k, trans, 4 * rounds)), flush=True)
-        print("blocks %s %s" % (str(dtype)[6:], blocks(dtype, rounds)), flush=True)
+        if only != "products":
+            print("blocks %s %s" % (str(dtype)[6:], blocks(dtype, rounds)), flush=True)
 
 
 main()

@@ -26,7 +26,8 @@ type attentionSizes struct {
 	scores int // elements of a block of scores
 	keysT  int // packed HeadDim × Seq: keys or values, transposed
 	keys   int // packed Seq × HeadDim
-	head   int // Seq × HeadDim, with bf16
+	head   int // Seq × HeadDim, with bf16: keys or values, widened
+	sums   int // Seq × HeadDim, with bf16: gradients of keys or values
 	block  int // queryBlock × HeadDim, with bf16
 	total  int
 }
@@ -39,14 +40,22 @@ func (d *Device) attentionSizes(s kernels.Attention, low bool) attentionSizes {
 		ld = tileKC + aPad
 	}
 	z := attentionSizes{ld: ld, scores: min(queryBlock, s.Seq) * ld}
+	if low && d.pairs != nil {
+		z.keysT, z.keys, z.sums = d.pairs.rightLen(s.HeadDim, s.Seq), d.pairs.rightLen(s.Seq, s.HeadDim), s.Seq*s.HeadDim
+		return z.added()
+	}
 	if d.packs {
 		z.keysT = d.vec.gemm.packedLen(s.HeadDim, s.Seq)
 		z.keys = d.vec.gemm.packedLen(s.Seq, s.HeadDim)
 	}
 	if low {
-		z.head, z.block = s.Seq*s.HeadDim, min(queryBlock, s.Seq)*s.HeadDim
+		z.head, z.sums, z.block = s.Seq*s.HeadDim, s.Seq*s.HeadDim, min(queryBlock, s.Seq)*s.HeadDim
 	}
-	z.total = roundUp(2*z.scores+2*z.keysT+z.keys+4*z.head+4*z.block, 16)
+	return z.added()
+}
+
+func (z attentionSizes) added() attentionSizes {
+	z.total = roundUp(2*z.scores+2*z.keysT+z.keys+2*z.head+2*z.sums+4*z.block, 16)
 	return z
 }
 
@@ -63,7 +72,7 @@ func (z attentionSizes) carve(w []float32) (a attentionScratch) {
 		p *[]float32
 		n int
 	}{{&a.scores, z.scores}, {&a.dscores, z.scores}, {&a.keysT, z.keysT}, {&a.valuesT, z.keysT}, {&a.keys, z.keys},
-		{&a.k, z.head}, {&a.v, z.head}, {&a.dk, z.head}, {&a.dv, z.head},
+		{&a.k, z.head}, {&a.v, z.head}, {&a.dk, z.sums}, {&a.dv, z.sums},
 		{&a.q, z.block}, {&a.o, z.block}, {&a.dq, z.block}, {&a.do, z.block}} {
 		if part.n > 0 {
 			*part.p = w[:part.n:part.n]
@@ -115,6 +124,11 @@ func (d *Device) AttentionForward(o, lse, qkv, work kernels.Buffer, s kernels.At
 	vo, vl, vq := actsOf(op, rows*ldo, "o", o), f32(op, "lse", lse, rows*s.Heads), like(op, rows*ldq, "qkv", qkv, o)
 	z := d.attentionSizes(s, o.Type == kernels.BF16)
 	vw := f32(op, "work", work, d.threads*z.total)
+	if vo.low != nil && d.pairs != nil {
+		c := d.newAttentionCall(s, vq.low, vl, vw)
+		d.pool.run(s.Batch*s.Heads, func(worker, task int) { d.attentionForwardPairs(&c, vo.low, worker, task) })
+		return
+	}
 	ld, scale := z.ld, 1/float32(math.Sqrt(float64(hd)))
 	group := s.Heads / s.KVHeads
 	d.pool.run(s.Batch*s.Heads, func(worker, task int) {
@@ -159,6 +173,11 @@ func (d *Device) AttentionBackward(dqkv, do, o, lse, qkv, work kernels.Buffer, s
 	vdo, vo, vl := like(op, rows*ldo, "do", do, dqkv), like(op, rows*ldo, "o", o, dqkv), f32(op, "lse", lse, rows*s.Heads)
 	z := d.attentionSizes(s, dqkv.Type == kernels.BF16)
 	vw := f32(op, "work", work, d.threads*z.total)
+	if vd.low != nil && d.pairs != nil {
+		c := d.newAttentionCall(s, vq.low, vl, vw)
+		d.pool.run(s.Batch*s.KVHeads, func(worker, task int) { d.attentionBackwardPairs(&c, vd.low, vdo.low, vo.low, worker, task) })
+		return
+	}
 	ld, scale := z.ld, 1/float32(math.Sqrt(float64(hd)))
 	group := s.Heads / s.KVHeads
 	blocks := (s.Seq + queryBlock - 1) / queryBlock

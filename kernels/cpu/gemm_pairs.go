@@ -11,6 +11,8 @@ type pairKernel struct {
 	byRows, byCol []pairTile // the tiles of A by rows and of A transposed, by their heights
 	// interleave puts rows two by two into pairs, in tiles of at most 16 or 32 columns: see asm/bf16.go.
 	interleave16, interleave32 pairMaker
+	scaleLow                   func(dst *uint16, src *float32, n int, s float32) // dst = src·s; dst may begin where src does
+	dotLow                     func(a, b *uint16, n int) float32                 // Σ a·b
 	// transpose writes dst[i·32 + j] = src[j·ld + i] for i < 8·blocks, j < 8; ld in bytes.
 	transpose func(dst, src unsafe.Pointer, ld, blocks int)
 }
@@ -51,6 +53,9 @@ func (c place) at(i, j int) *byte {
 	return (*byte)(unsafe.Add(c.p, i*c.ld+j*(4>>(c.kind-inFull))))
 }
 
+// from is the place whose element (0, 0) is (i, j) of c.
+func (c place) from(i, j int) place { return place{unsafe.Pointer(c.at(i, j)), c.ld, c.kind} }
+
 // gemmByPairs shares a product out over the threads.
 func (d *Device) gemmByPairs(p *lowProduct) {
 	rows, cols := d.cut(p.m, p.n, (p.k+1)/2)
@@ -83,49 +88,93 @@ func (d *Device) gemmByPairs(p *lowProduct) {
 	})
 }
 
-// gemmPairs is Gemm on one thread for operands of bf16. With C in bf16 and an inner
-// dimension of several panels, the sums between them are kept in f32.
+// gemmPairs is Gemm on one thread for operands of bf16.
 func (g *pairKernel) gemmPairs(d *Device, w *workerScratch, p *lowProduct) {
 	c := place{p.c, p.ldc * 4, inFull}
 	if p.lowC {
 		c = place{p.c, p.ldc * 2, inLow}
-	} else if p.beta != 0 && p.beta != 1 {
+	}
+	in := c
+	switch {
+	case p.beta == 0:
+		in.kind = nothing
+	case p.beta == 1:
+	case p.lowC:
+		old := make([]float32, p.m*p.n)
+		d.widenRows(old, p.c, p.m, p.n, p.ldc)
+		d.vec.scale(old, p.beta)
+		in = place{unsafe.Pointer(&old[0]), p.n * 4, inFull}
+	default:
 		scaleC(&p.product)
 	}
-	scaled := p.lowC && p.beta != 0 && p.beta != 1
+	g.multiply(w, p, nil, in, c)
+}
+
+// multiply computes out = alpha·op(A)·op(B) + in, B packed in right unless that is nil. Where
+// out is bf16 and the inner dimension has several panels, the sums between them are kept in f32.
+func (g *pairKernel) multiply(w *workerScratch, p *lowProduct, right *pairRight, in, out place) {
 	rows, cols := p.m, min(pairNC, roundUp(p.n, pairCols))
-	if p.lowC && (p.k > 2*pairKC || scaled) {
+	keep := out.kind == inLow && p.k > 2*pairKC
+	if keep {
 		rows = min(rows, pairRows)
 		w.lowC = grow(w.lowC, rows*cols)
 	}
-	w.pairsB = growPairs(w.pairsB, cols/pairCols*panelOf(min(2*pairKC, p.k)))
+	if right == nil {
+		w.pairsB = growPairs(w.pairsB, cols/pairCols*panelOf(min(2*pairKC, p.k)))
+	}
 	for i := 0; i < p.m; i += rows {
 		m := min(rows, p.m-i)
 		for j := 0; j < p.n; j += cols {
 			n := min(cols, p.n-j)
-			sums := c // of the panels so far
-			if p.beta == 0 {
-				sums.kind = nothing
-			}
-			into := place{unsafe.Pointer(c.at(i, j)), c.ld, c.kind}
-			sums.p = into.p
-			if scaled {
-				d.widenRows(w.lowC, into.p, m, n, p.ldc)
-				d.vec.scale(w.lowC[:m*n], p.beta)
-				sums = place{unsafe.Pointer(&w.lowC[0]), n * 4, inFull}
-			}
+			sums, end := in.from(i, j), out.from(i, j)
 			for k := 0; k < p.k; k += 2 * pairKC {
 				kc := min(2*pairKC, p.k-k)
-				out := into
-				if p.lowC && k+kc < p.k {
-					out = place{unsafe.Pointer(&w.lowC[0]), n * 4, inFull}
+				to := end
+				if keep && k+kc < p.k {
+					to = place{unsafe.Pointer(&w.lowC[0]), n * 4, inFull}
 				}
-				g.packB(w.pairsB, p.transB, p.b, p.ldb, k, j, kc, n)
-				g.panel(w, p, w.pairsB, panelOf(kc), i, k, m, kc, n, sums, out)
-				sums = out
+				b, panel := w.pairsB, panelOf(kc)
+				if right != nil {
+					b, panel = right.panel(k, j)
+				} else {
+					g.packB(b, p.transB, p.b, p.ldb, k, j, kc, n)
+				}
+				g.panel(w, p, b, panel, i, k, m, kc, n, sums, to)
+				sums = to
 			}
 		}
 	}
+}
+
+// pairRight is the right matrix of several products, packed once.
+type pairRight struct {
+	k, n   int
+	packed []uint32
+}
+
+// rightLen is the pairs that a k × n right matrix takes packed.
+func (g *pairKernel) rightLen(k, n int) (pairs int) {
+	for from := 0; from < k; from += 2 * pairKC {
+		pairs += roundUp(n, pairCols) / pairCols * panelOf(min(2*pairKC, k-from))
+	}
+	return pairs
+}
+
+// right packs op(B), k × n, into buf, which has rightLen pairs.
+func (g *pairKernel) right(buf []float32, trans bool, k, n int, b *uint16, ld int) pairRight {
+	r := pairRight{k, n, unsafe.Slice((*uint32)(unsafe.Pointer(&buf[0])), len(buf))}
+	for from := 0; from < k; from += 2 * pairKC {
+		to, _ := r.panel(from, 0)
+		g.packB(to, trans, unsafe.Pointer(b), ld, from, 0, min(2*pairKC, k-from), n)
+	}
+	return r
+}
+
+// panel returns the panels for rows from k and columns from j, and the pairs from one to the next.
+func (r *pairRight) panel(k, j int) ([]uint32, int) {
+	panel := panelOf(min(2*pairKC, r.k-k))
+	before := k / (2 * pairKC) * panelOf(2*pairKC) * (roundUp(r.n, pairCols) / pairCols)
+	return r.packed[before+j/pairCols*panel:], panel
 }
 
 // panel computes out = alpha·op(A)[i:i+m, k:k+kc]·B + in for n columns; B is packed in

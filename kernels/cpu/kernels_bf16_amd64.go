@@ -37,3 +37,9 @@ func interleave16BF16(dst *uint32, pairStep int, tileStep int, src *uint16, ld i
 
 //go:noescape
 func interleave32BF16(dst *uint32, pairStep int, tileStep int, src *uint16, ld int, pairs int, width int, n int, odd bool)
+
+//go:noescape
+func scaleLowBF16(dst *uint16, src *float32, n int, s float32)
+
+//go:noescape
+func dotLowBF16(a *uint16, b *uint16, n int) float32

@@ -3790,3 +3790,75 @@ pair:
 	JNZ         tile
 	VZEROUPPER
 	RET
+
+// func scaleLowBF16(dst *uint16, src *float32, n int, s float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
+TEXT ·scaleLowBF16(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS s+24(FP), Z1
+
+next:
+	CMPQ      DX, $0x00000010
+	JL        tail
+	VMULPS    (CX), Z1, Z0
+	LONG      $0x487ef262
+	WORD      $0xc072
+	VMOVDQU16 Y0, (AX)
+	ADDQ      $0x00000040, CX
+	ADDQ      $0x00000020, AX
+	SUBQ      $0x00000010, DX
+	JMP       next
+
+tail:
+	MOVQ      $-1, BX
+	BZHIQ     DX, BX, BX
+	KMOVD     BX, K1
+	VMOVUPS.Z (CX), K1, Z0
+	VMULPS    Z0, Z1, Z0
+	LONG      $0x487ef262
+	WORD      $0xc072
+	VMOVDQU16 Y0, K1, (AX)
+	VZEROUPPER
+	RET
+
+// func dotLowBF16(a *uint16, b *uint16, n int) float32
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, SSE
+TEXT ·dotLowBF16(SB), NOSPLIT, $0-28
+	MOVQ   a+0(FP), AX
+	MOVQ   b+8(FP), CX
+	MOVQ   n+16(FP), DX
+	VPXORD Z2, Z2, Z2
+
+next:
+	CMPQ      DX, $0x00000020
+	JL        tail
+	VMOVDQU16 (AX), Z0
+	VMOVDQU16 (CX), Z1
+	LONG      $0x487ef262
+	WORD      $0xd152
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000020, DX
+	JMP       next
+
+tail:
+	MOVQ          $-1, BX
+	BZHIQ         DX, BX, BX
+	KMOVD         BX, K1
+	VMOVDQU16.Z   (AX), K1, Z0
+	VMOVDQU16.Z   (CX), K1, Z1
+	LONG          $0x487ef262
+	WORD          $0xd152
+	VEXTRACTF32X8 $0x01, Z2, Y0
+	VADDPS        Y0, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDPS        X0, X2, X2
+	VPERMILPS     $0x4e, X2, X0
+	VADDPS        X0, X2, X2
+	VPERMILPS     $0xb1, X2, X0
+	VADDPS        X0, X2, X2
+	MOVSS         X2, ret+24(FP)
+	VZEROUPPER
+	RET

@@ -70,6 +70,7 @@ var bf16Kernels = func() vecKernels {
 		byRows:       []pairTile{lowTile14BF16, lowTile8BF16, lowTile4BF16, lowTile2BF16, lowTile1BF16},
 		byCol:        []pairTile{lowTileT14BF16, lowTileT8BF16, lowTileT4BF16, lowTileT2BF16, lowTileT1BF16},
 		interleave16: interleave16BF16, interleave32: interleave32BF16,
+		scaleLow: scaleLowBF16, dotLow: dotLowBF16,
 		transpose: func(dst, src unsafe.Pointer, ld, blocks int) {
 			transpose8AVX2((*float32)(dst), (*float32)(src), ld, pairCols*4, blocks)
 		},

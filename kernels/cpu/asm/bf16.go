@@ -43,6 +43,80 @@ func (g *gen) bf16() {
 	}
 	g.interleave("interleave16", 1)
 	g.interleave("interleave32", 2)
+	g.scaleLow()
+	g.dotLow()
+}
+
+// tail makes the mask of the last n numbers.
+func tail(n Register) {
+	bits := GP64()
+	MOVQ(I64(-1), bits)
+	BZHIQ(n, bits, bits)
+	KMOVD(bits.As32(), K1)
+}
+
+// scaleLow writes dst = src·s in bf16; dst may begin where src does.
+func (g *gen) scaleLow() {
+	TEXT("scaleLow"+g.suffix, 4, "func(dst *uint16, src *float32, n int, s float32)")
+	Pragma("noescape")
+	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
+	m, err := Param("s").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	VBROADCASTSS(m.Addr, Z1)
+	Label("next")
+	CMPQ(n, U32(16))
+	JL(LabelRef("tail"))
+	VMULPS(Mem{Base: src}, Z1, Z0)
+	vcvtneps2bf16(0, 0)
+	VMOVDQU16(Y0, Mem{Base: dst})
+	ADDQ(U32(64), src)
+	ADDQ(U32(32), dst)
+	SUBQ(U32(16), n)
+	JMP(LabelRef("next"))
+	Label("tail")
+	tail(n)
+	VMOVUPS_Z(Mem{Base: src}, K1, Z0)
+	VMULPS(Z0, Z1, Z0)
+	vcvtneps2bf16(0, 0)
+	VMOVDQU16(Y0, K1, Mem{Base: dst})
+	VZEROUPPER()
+	RET()
+}
+
+// dotLow writes Σ a·b of bf16: 16 sums of pairs, then theirs.
+func (g *gen) dotLow() {
+	TEXT("dotLow"+g.suffix, 4, "func(a, b *uint16, n int) float32")
+	Pragma("noescape")
+	a, b, n := Load(Param("a"), GP64()), Load(Param("b"), GP64()), Load(Param("n"), GP64())
+	VPXORD(Z2, Z2, Z2)
+	Label("next")
+	CMPQ(n, U32(32))
+	JL(LabelRef("tail"))
+	VMOVDQU16(Mem{Base: a}, Z0)
+	VMOVDQU16(Mem{Base: b}, Z1)
+	vdpbf16ps(2, 0, 1)
+	ADDQ(U32(64), a)
+	ADDQ(U32(64), b)
+	SUBQ(U32(32), n)
+	JMP(LabelRef("next"))
+	Label("tail")
+	tail(n)
+	VMOVDQU16_Z(Mem{Base: a}, K1, Z0)
+	VMOVDQU16_Z(Mem{Base: b}, K1, Z1)
+	vdpbf16ps(2, 0, 1)
+	VEXTRACTF32X8(U8(1), Z2, Y0)
+	VADDPS(Y0, Y2, Y2)
+	VEXTRACTF128(U8(1), Y2, X0)
+	VADDPS(X0, X2, X2)
+	VPERMILPS(U8(0x4e), X2, X0)
+	VADDPS(X0, X2, X2)
+	VPERMILPS(U8(0xb1), X2, X0)
+	VADDPS(X0, X2, X2)
+	Store(X2, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
 }
 
 // lowTile writes one kernel: out = alpha·A·B + in for rows × 32 elements, of which cols
