@@ -15,11 +15,14 @@ BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(VCS) -ldflags '-s -w 
 
 FUZZTIME  ?= 20s
 BENCHTIME ?= 1s
+FOR       ?= 1h
+SEED      ?= $(shell date +%s)
+FAULTS    ?= 0
 COUNT     ?= 6
 BENCH     ?= .
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
-.PHONY: all help build demo check test race ptx golden fuzz bench bench-compare lint docs mpi test-cuda bench-cuda ci clean
+.PHONY: all help build chaos demo check test race ptx golden fuzz bench bench-compare lint docs mpi test-cuda bench-cuda ci clean
 
 all: build help
 
@@ -55,6 +58,9 @@ test: ## install what the tests need, then lint, build, race and all tests
 race: ## the concurrent packages under the race detector
 	$(call need,gcc,apt-get install gcc libc6-dev)
 	@scripts/check.sh race
+
+chaos: build ## runs under random faults, for FOR (1h) or FAULTS of them; SEED repeats one
+	$(GO) test ./cmd/pipetrain -run '^TestChaos$$' -count=1 -timeout 0 -v -args -chaos $(FOR) -seed $(SEED) -faults $(FAULTS)
 
 lint: ## gofmt, go vet, staticcheck
 	@scripts/check.sh gofmt vet staticcheck

@@ -147,12 +147,19 @@ func begin(t testing.TB, args ...string) *program {
 // beginWithin is begin for a program that may take longer, or not so long.
 func beginWithin(t testing.TB, limit time.Duration, args ...string) *program {
 	t.Helper()
+	return beginWith(t, limit, func(*exec.Cmd) {}, args...)
+}
+
+// beginWith is beginWithin for a program of which change sets more.
+func beginWith(t testing.TB, limit time.Duration, change func(*exec.Cmd), args ...string) *program {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	p := &program{cmd: exec.CommandContext(ctx, args[0], args[1:]...), start: time.Now(), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.Env = append(os.Environ(), mark(t), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = 5 * time.Second
+	change(p.cmd)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
