@@ -17,11 +17,6 @@ func (c *Comm) AllReduceSumF64(ctx context.Context, buf []float64) error {
 	return allReduce(ctx, c.begin("all-reduce sum f64"), buf, addF64)
 }
 
-// AllReduceMaxI64 replaces buf on every member by the elementwise maximum.
-func (c *Comm) AllReduceMaxI64(ctx context.Context, buf []int64) error {
-	return allReduce(ctx, c.begin("all-reduce max i64"), buf, maxI64)
-}
-
 // IAllReduceSumF32 starts AllReduceSumF32 and returns at once. buf belongs to
 // the request until it is complete. The reduction moves while the caller
 // computes, without spinning; several may be in flight, started in the same
@@ -215,12 +210,5 @@ func addF64(dst, x, y []float64) {
 	x, y = x[:len(dst)], y[:len(dst)]
 	for i := range dst {
 		dst[i] = x[i] + y[i]
-	}
-}
-
-func maxI64(dst, x, y []int64) {
-	x, y = x[:len(dst)], y[:len(dst)]
-	for i := range dst {
-		dst[i] = max(x[i], y[i])
 	}
 }

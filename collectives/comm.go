@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 )
 
 // Tags up to FirstCollectiveTag-1 are the caller's (pipeline messages); those
@@ -13,14 +12,10 @@ import (
 //	1 | id, 12 bits | operation, 10 bits | phase, 1 bit
 const FirstCollectiveTag = 1 << 23
 
-const (
-	maxID      = 1<<12 - 1
-	firstSplit = 1 << 11 // NewComm takes ids below, Split hands out those from here
-	opsFlight  = 1 << 10
-)
+const opsFlight = 1 << 10
 
 // MaxCommID is the largest id NewComm accepts.
-const MaxCommID = firstSplit - 1
+const MaxCommID = 1<<12 - 1
 
 // Comm is an ordered group of world ranks. Its operations are collective: every
 // member calls the same ones in the same order. Results are the same bits on
@@ -276,54 +271,4 @@ func getLen(b [8]byte) int {
 		n |= int(x) << (8 * i)
 	}
 	return n
-}
-
-// nextSplit is the first split id this process has not used.
-var nextSplit atomic.Int64
-
-// Split parts the group: members with the same color form a new communicator,
-// ordered by key, then by their place in c. A negative color gives nil: not a
-// member of any. Every member calls it; a rank makes its splits one after another.
-func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	mine := append(append(putLen(color), putLen(key)...), putLen(int(nextSplit.Load()))...)
-	all, err := c.AllGather(ctx, mine)
-	if err != nil {
-		return nil, err
-	}
-	type member struct{ rank, key int }
-	var group []member
-	id := 0
-	for i, b := range all {
-		if len(b) != 24 {
-			return nil, fmt.Errorf("collectives: split of communicator %d: rank %d called another operation", c.id, c.ranks[i])
-		}
-		col, k, next := getLen([8]byte(b[:8])), getLen([8]byte(b[8:16])), getLen([8]byte(b[16:]))
-		id = max(id, next)
-		if col == color {
-			group = append(group, member{c.ranks[i], k})
-		}
-	}
-	// Groups of one split share no rank, so that one id serves all of them.
-	for {
-		old := nextSplit.Load()
-		if old > int64(id) || nextSplit.CompareAndSwap(old, int64(id)+1) {
-			break
-		}
-	}
-	if firstSplit+id > maxID {
-		return nil, fmt.Errorf("collectives: split of communicator %d: more than %d splits in one run; keep communicators instead of making them anew", c.id, maxID-firstSplit+1)
-	}
-	if color < 0 {
-		return nil, nil
-	}
-	for i := 1; i < len(group); i++ { // stable insertion sort by key
-		for j := i; j > 0 && group[j].key < group[j-1].key; j-- {
-			group[j], group[j-1] = group[j-1], group[j]
-		}
-	}
-	ranks := make([]int, len(group))
-	for i, m := range group {
-		ranks[i] = m.rank
-	}
-	return newComm(c.t, ranks, firstSplit+id)
 }

@@ -4,8 +4,6 @@
 package costs
 
 import (
-	"slices"
-
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -58,12 +56,4 @@ func Named(spec *jobs.Spec) (Source, error) {
 	d := DefaultDevice()
 	d.NodeRanks = spec.Slurm.GPUsPerNode
 	return d, nil
-}
-
-func median(x []float64) float64 {
-	if len(x) == 0 {
-		return 0
-	}
-	x = slices.Sorted(slices.Values(x))
-	return (x[len(x)/2] + x[(len(x)-1)/2]) / 2
 }

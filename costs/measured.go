@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/pipetrain/pipetrain/schedule"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 // Sample is an op as a run measured it, on a pipeline rank of the first replica; times in seconds.
@@ -73,10 +74,10 @@ func Measure(stages int, runs ...[]Sample) (*Measured, error) {
 		}
 	}
 	for k, x := range late {
-		m.times[k] = median(x)
+		m.times[k] = stats.Median(x)
 	}
 	for k, x := range times {
-		m.times[k] = median(x)
+		m.times[k] = stats.Median(x)
 	}
 	return m, nil
 }

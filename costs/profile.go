@@ -9,6 +9,7 @@ import (
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 // ProfileVersion is the version of profile files that this program writes and reads. Version 1 knew
@@ -88,7 +89,7 @@ func NewProfile(spec *jobs.Spec, stages int, device string, runs [][]Sample, ove
 		return nil, err
 	}
 	p := &Profile{Format: profileMagic, Version: ProfileVersion, Name: spec.Name, Device: device, Precision: spec.Train.Precision,
-		Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq, Overhead: median(overheads), Steps: measured.steps}
+		Batch: spec.MicrobatchSize(), Seq: spec.Model.Seq, Overhead: stats.MedianOr(overheads, 0), Steps: measured.steps}
 	p.Layers = layersOf(m, p.shape())
 	for i, r := range cut {
 		p.Stages = append(p.Stages, measured.stage(i, r))

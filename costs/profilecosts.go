@@ -3,6 +3,7 @@ package costs
 import (
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/schedule"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 // profileCosts are a profile's times for some cut.
@@ -95,5 +96,5 @@ func (p *Profile) transfers() (f, b float64) {
 			bs = append(bs, s.SendB)
 		}
 	}
-	return median(fs), median(bs)
+	return stats.MedianOr(fs, 0), stats.MedianOr(bs, 0)
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
+// DeviceRehearse is the device.kind that computes nothing.
+const DeviceRehearse = "rehearse"
+
 // Kinds of schedule that are no builder's.
 const (
 	KindFile = "file" // a schedule file that the user gives

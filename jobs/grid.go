@@ -68,12 +68,17 @@ func (g Grid) Pipeline(c Coord) []int {
 	return ranks
 }
 
-// Peers returns the world ranks with the same part of the model as a place, by
-// replica: those whose gradients are added.
-func (g Grid) Peers(c Coord) []int {
-	ranks := make([]int, g.Replicas)
-	for i := range ranks {
-		ranks[i] = g.Rank(Coord{i, c.Stage, c.Tensor})
+// Peers returns the world ranks with the same part of the model as a place, replica by replica:
+// those whose gradients are added. Where several ranks of a pipeline hold a part, they are named.
+func (g Grid) Peers(c Coord, pipelineRanks ...int) []int {
+	if len(pipelineRanks) == 0 {
+		pipelineRanks = []int{c.Stage}
+	}
+	var ranks []int
+	for i := range g.Replicas {
+		for _, p := range pipelineRanks {
+			ranks = append(ranks, g.Rank(Coord{i, p, c.Tensor}))
+		}
 	}
 	return ranks
 }

@@ -45,6 +45,9 @@ func TestGridOrder(t *testing.T) {
 	if got := g.Peers(Coord{Stage: 2}); !slices.Equal(got, []int{2, 5}) {
 		t.Errorf("peers of stage rank 2: %v", got)
 	}
+	if got := g.Peers(Coord{}, 2, 0); !slices.Equal(got, []int{2, 0, 5, 3}) {
+		t.Errorf("peers of pipeline ranks 2 and 0: %v", got)
+	}
 	g.Tensor = 2
 	if got := g.TensorGroup(Coord{Replica: 1, Stage: 1}); !slices.Equal(got, []int{8, 9}) {
 		t.Errorf("tensor group: %v", got)

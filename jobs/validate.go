@@ -97,7 +97,7 @@ func (l *loader) validateDevice() {
 	if !l.ok("device.kind") {
 		return
 	}
-	if l.ok("device.bind") && d.Bind != "auto" && d.Kind == "rehearse" {
+	if l.ok("device.bind") && d.Bind != "auto" && d.Kind == DeviceRehearse {
 		l.mistake("device.bind", "has no effect with device.kind = \"rehearse\", which computes nothing", "leave it out", "")
 	}
 	for _, k := range []struct {
@@ -114,9 +114,9 @@ func (l *loader) validateDevice() {
 	} {
 		switch {
 		case !k.set || !l.ok(k.name):
-		case d.Kind == "cpu" || d.Kind == "rehearse":
+		case d.Kind == "cpu" || d.Kind == DeviceRehearse:
 			l.mistake(k.name, "is a setting of GPUs, and device.kind = "+show(d.Kind), "device.kind = \"cuda\", or leave it out", "")
-		case k.p2 && l.ok("schedule.backward_p2") && l.spec.Schedule.BackwardP2 == "fused" && l.spec.Schedule.Kind != "file" && l.spec.Schedule.Kind != "auto":
+		case k.p2 && l.ok("schedule.backward_p2") && l.spec.Schedule.BackwardP2 == string(schedule.PlaceFused) && l.spec.Schedule.Kind != KindFile && l.spec.Schedule.Kind != KindAuto:
 			l.mistake(k.name, "has no effect: schedule.backward_p2 = \"fused\" has no backward-p2 of its own", "another schedule.backward_p2, or leave it out", "")
 		}
 	}

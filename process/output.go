@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/progress"
 	"github.com/pipetrain/pipetrain/rank"
 	"github.com/pipetrain/pipetrain/record"
@@ -120,8 +121,8 @@ func (o *output) finish(rep *rank.Report, failure error, took time.Duration) err
 		s.Error = failure.Error()
 	}
 	s.Transport, s.Device, s.SecondsTotal = o.p.transport.Kind(), o.p.device.Name(), took.Seconds()
-	if o.p.spec.Device.Kind == "rehearse" {
-		s.Device = "rehearse"
+	if o.p.spec.Device.Kind == jobs.DeviceRehearse {
+		s.Device = jobs.DeviceRehearse
 	}
 	if rep != nil {
 		fill(&s, rep)

@@ -137,7 +137,7 @@ func (p *process) prepare() error {
 		}
 	}
 	var err error
-	if p.spec.Device.Kind == "rehearse" {
+	if p.spec.Device.Kind == jobs.DeviceRehearse {
 		p.device, err = p.o.Backends.Device(p.spec, p.world)
 		return err
 	}
@@ -194,7 +194,7 @@ func (p *process) train(ctx context.Context, world *collectives.Comm) error {
 	}
 	begin := time.Now()
 	var rehearsal *rank.Rehearsal
-	if p.spec.Device.Kind == "rehearse" {
+	if p.spec.Device.Kind == jobs.DeviceRehearse {
 		var err error
 		if rehearsal, err = rank.RehearsalOf(p.spec); err != nil {
 			return exitcode.With(exitcode.Usage, err)

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 
+	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/rank"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -13,7 +14,7 @@ func (o *output) show(rep *rank.Report, s record.Summary) {
 	w := o.p.o.Stdout
 	if rep.Predicted != nil {
 		from := "the op times of the first steps"
-		if s.Device == "rehearse" {
+		if s.Device == jobs.DeviceRehearse {
 			from = "the modelled op times"
 		}
 		fmt.Fprintf(w, "\npredicted, from %s:\n", from)
@@ -23,7 +24,7 @@ func (o *output) show(rep *rank.Report, s record.Summary) {
 		fmt.Fprintf(w, "\nmeasured (a step of median length):\n")
 		o.draw(rep.Measured)
 	}
-	if s.Device == "rehearse" {
+	if s.Device == jobs.DeviceRehearse {
 		fmt.Fprintf(w, "\nrehearsed %d steps, %.0f tokens/s; nothing was computed\n", s.Steps, s.TokensPerSecond)
 	} else {
 		fmt.Fprintf(w, "\nloss %.4f → %.4f in %d steps, %.0f tokens/s\n", s.LossFirst, s.LossLast, s.Steps, s.TokensPerSecond)

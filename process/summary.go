@@ -29,7 +29,7 @@ func fill(s *record.Summary, rep *rank.Report) {
 		s.PeakBytesPredicted = append(s.PeakBytesPredicted, r.Planned.Arena)
 		s.PeakBytesMeasured = append(s.PeakBytesMeasured, r.Measured.Arena)
 		s.PeakBytesByCategory = append(s.PeakBytesByCategory, r.Measured.ByCategory)
-		if s.Device == "rehearse" {
+		if s.Device == jobs.DeviceRehearse {
 			continue
 		}
 		if r.Transfer != "" && r.Transfer != "host" { // host memory, or nobody to send to

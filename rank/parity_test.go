@@ -262,12 +262,23 @@ func worthwhile(info schedule.Info, ranks int, p2, concat, tied string) bool {
 	return true
 }
 
-// Two replicas see together what one sees with the same global batch.
+// Two replicas see together what one sees with the same global batch: the first loss has its bits, but the
+// gradients are (g0+…+g3)+(g4+…+g7) where one replica adds ((g0+g1)+…)+g7. Two replicas of other stages have the same bits.
 func TestReplicas(t *testing.T) {
 	want := train(t, parse(t, parityJob, "parallel.stages=1"), local.NewWorld(1))
-	spec := parse(t, parityJob, "parallel.stages=2", "parallel.replicas=2", "schedule.microbatches=4", "schedule.kind=1f1b", "schedule.backward_p2=cooldown")
-	if d := differ(train(t, spec, local.NewWorld(4)), want, 1e-5); d != "" {
+	of := func(stages string) outcome {
+		spec := parse(t, parityJob, "parallel.stages="+stages, "parallel.replicas=2", "schedule.microbatches=4", "schedule.kind=1f1b", "schedule.backward_p2=cooldown")
+		return train(t, spec, local.NewWorld(spec.World()))
+	}
+	got := of("2")
+	if d := differ(got, want, 1e-5); d != "" {
 		t.Error(d)
+	}
+	if got.losses[0] != want.losses[0] || got.norms[0] == want.norms[0] {
+		t.Errorf("first loss and norm %v and %v, of one replica %v and %v: want the same loss, another last digit of the norm", got.losses[0], got.norms[0], want.losses[0], want.norms[0])
+	}
+	if d := differ(of("4"), got, 0); d != "" {
+		t.Errorf("four stages instead of two: %s", d)
 	}
 }
 

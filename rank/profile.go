@@ -137,14 +137,3 @@ func samples(steps []StepEvents, pipelineRank func(world int) (int, bool)) []cos
 	}
 	return out
 }
-
-func median(x []float64) float64 {
-	if len(x) == 0 {
-		return 0
-	}
-	x = slices.Sorted(slices.Values(x))
-	if len(x)%2 == 1 {
-		return x[len(x)/2]
-	}
-	return (x[len(x)/2-1] + x[len(x)/2]) / 2
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/rank/courier"
 	"github.com/pipetrain/pipetrain/schedule"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 // Rehearsal performs a job's schedule with its real messages between real
@@ -86,7 +87,7 @@ func lateness() time.Duration {
 		sleepUntil(t, 0)
 		late = append(late, float64(now()-t))
 	}
-	return min(time.Duration(median(late)), time.Millisecond)
+	return min(time.Duration(stats.MedianOr(late, 0)), time.Millisecond)
 }
 
 // RehearsalOf returns the rehearsal of a job: its op times are those that a plan of it has.

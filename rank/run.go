@@ -14,6 +14,7 @@ import (
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/schedule"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 // Config is what a rank needs for a run.
@@ -261,7 +262,7 @@ func (r *runner) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: median(r.busy), Transfer: r.tr.m.courier.Name()}
+	mine := RankReport{Planned: r.tr.Planned(), Measured: r.tr.Measured(), FLOPs: r.tr.stepFLOPs(), Busy: stats.MedianOr(r.busy, 0), Transfer: r.tr.m.courier.Name()}
 	if r.c.Rehearsal == nil && rep.Seconds >= ratedRun.Seconds() {
 		mine.MatrixRate = matrixRate(r.c.Device, r.tr.work.Model.Config.Type)
 	}
@@ -295,7 +296,7 @@ func middle(steps []StepEvents, pipelineRank func(int) (int, bool), ranks int) *
 		t := s.Timeline(pipelineRank, ranks)
 		lines, spans = append(lines, t), append(spans, t.Makespan())
 	}
-	want, best := median(spans), 0
+	want, best := stats.MedianOr(spans, 0), 0
 	for i := range lines {
 		if d := spans[i] - want; d*d < (spans[best]-want)*(spans[best]-want) {
 			best = i

@@ -144,7 +144,8 @@ func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev ke
 	}
 	tr.m = m
 	m.dog = &watchdog{allowed: tr.spec.Run.StallTimeout}
-	m.world = func(pipe int) int { return tr.grid.Rank(jobs.Coord{Replica: tr.place.Replica, Stage: pipe}) }
+	pipeline := tr.grid.Pipeline(tr.place)
+	m.world = func(pipelineRank int) int { return pipeline[pipelineRank] }
 	m.record = func(op schedule.Op, category string, start, end int64) {
 		tr.events = append(tr.events, opEvent{op, category, start, end})
 	}
@@ -167,17 +168,9 @@ const (
 // it, one for each set of tied parameters.
 func (tr *Trainer) connect(t collectives.Transport) error {
 	sched := tr.work.Schedule
-	holders := func(stage int) (ranks []int) {
-		for r := range tr.spec.Parallel.Replicas {
-			for _, h := range sched.Holders(stage) {
-				ranks = append(ranks, tr.grid.Rank(jobs.Coord{Replica: r, Stage: h}))
-			}
-		}
-		return ranks
-	}
 	stageComm := map[int]*collectives.Comm{}
 	for _, i := range tr.m.order() {
-		ranks := holders(i)
+		ranks := tr.grid.Peers(tr.place, sched.Holders(i)...)
 		if len(ranks) == 1 {
 			continue
 		}

@@ -55,6 +55,14 @@ type Interval struct {
 // exactInterval bounds the samples whose interval is by the binomial distribution itself.
 const exactInterval = 30
 
+// MedianOr is Median, or other where there are no values.
+func MedianOr(values []float64, other float64) float64 {
+	if len(values) == 0 {
+		return other
+	}
+	return Median(values)
+}
+
 // MedianInterval returns the interval between two of the sorted values that holds the median with the
 // given confidence (0.95): the number of values below the median is binomial with p = 1/2. It needs 6
 // values for 0.95.

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/launcher"
 	"github.com/pipetrain/pipetrain/record"
 	"github.com/pipetrain/pipetrain/stats"
@@ -98,7 +99,7 @@ func lossHash(steps []record.Metrics) string {
 func (p *Point) fromSummary(s record.Summary) {
 	p.Label, p.Version, p.Commit, p.Device, p.Ranks = s.Name, s.Version, s.Commit, s.Device, s.Ranks
 	p.MakespanPlan, p.BubblePlan = Number(s.MakespanPredictedSeconds), Number(s.BubblePredicted)
-	if s.Device == "rehearse" { // nothing was computed: its loss is none
+	if s.Device == jobs.DeviceRehearse { // nothing was computed: its loss is none
 		p.LossFirst, p.LossLast, p.LossHash = Unknown, Unknown, ""
 	}
 	fullest := -1

@@ -157,7 +157,7 @@ func profileOf(spec *jobs.Spec, dirs []string) (*costs.Profile, error) {
 		if err != nil {
 			return nil, err
 		}
-		if device = summary.Device; device == "rehearse" {
+		if device = summary.Device; device == jobs.DeviceRehearse {
 			return nil, errors.New("profile: the run was a rehearsal: its times are modelled, not measured")
 		}
 	}
