@@ -30,7 +30,7 @@ type Transport interface {
 	// request's Wait returned (or Test returned true). b may be empty.
 	Isend(to, tag int, b []byte) Request
 	// Irecv starts receiving exactly len(b) bytes from rank `from`; a message of
-	// another length is an error of both Wait and Test (ErrLength).
+	// another length is an error of both Wait and Test (LengthError).
 	Irecv(from, tag int, b []byte) Request
 
 	// Close ends this rank's part in the world; pending requests fail with ErrClosed.
@@ -55,20 +55,20 @@ type Request interface {
 // ErrClosed is returned by requests that were pending when the transport closed.
 var ErrClosed = errors.New("transport closed")
 
-// ErrPeerLost says that a rank died or closed while a message to or from it was pending.
-type ErrPeerLost struct {
+// PeerLostError says that a rank died or closed while a message to or from it was pending.
+type PeerLostError struct {
 	Rank   int
 	Reason string
 }
 
-func (e *ErrPeerLost) Error() string { return fmt.Sprintf("rank %d was lost: %s", e.Rank, e.Reason) }
+func (e *PeerLostError) Error() string { return fmt.Sprintf("rank %d was lost: %s", e.Rank, e.Reason) }
 
-// ErrLength says that a message had another length than its receive.
-type ErrLength struct {
+// LengthError says that a message had another length than its receive.
+type LengthError struct {
 	From, Tag int
 	Want, Got int
 }
 
-func (e *ErrLength) Error() string {
+func (e *LengthError) Error() string {
 	return fmt.Sprintf("message from rank %d, tag %d: want %d bytes, got %d", e.From, e.Tag, e.Want, e.Got)
 }

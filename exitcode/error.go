@@ -30,18 +30,18 @@ func Errorf(code Code, format string, args ...any) error {
 	return With(code, fmt.Errorf(format, args...))
 }
 
-// Blamed is an error that its rank was told of: another one failed.
-type Blamed struct {
+// BlamedError is an error that its rank was told of: another one failed.
+type BlamedError struct {
 	Rank int // the one that failed
 	Err  error
 }
 
-func (e *Blamed) Error() string { return e.Err.Error() }
-func (e *Blamed) Unwrap() error { return e.Err }
+func (e *BlamedError) Error() string { return e.Err.Error() }
+func (e *BlamedError) Unwrap() error { return e.Err }
 
 // Culprit returns the rank that err blames, or own where it blames none.
 func Culprit(err error, own int) int {
-	if b := (*Blamed)(nil); errors.As(err, &b) {
+	if b := (*BlamedError)(nil); errors.As(err, &b) {
 		return b.Rank
 	}
 	return own

@@ -42,15 +42,15 @@ func NewArena(base Buffer) *Arena {
 	return &Arena{base: base, size: base.Bytes(), live: map[int64]Block{}, used: map[string]int64{}}
 }
 
-// ErrNoMemory says that an arena is too small for a block.
-type ErrNoMemory struct {
+// NoMemoryError says that an arena is too small for a block.
+type NoMemoryError struct {
 	Category           string
 	Want, Used, Size   int64
 	LargestFree        int64
 	UsedByCategoryText string
 }
 
-func (e *ErrNoMemory) Error() string {
+func (e *NoMemoryError) Error() string {
 	return fmt.Sprintf("arena of %d bytes has no room for %d bytes of %s (in use %d, largest free block %d; %s)",
 		e.Size, e.Want, e.Category, e.Used, e.LargestFree, e.UsedByCategoryText)
 }
@@ -80,7 +80,7 @@ func (a *Arena) Alloc(bytes int64, category string) (Block, error) {
 	}
 	if off < 0 {
 		if a.size > 0 && a.end+need > a.size {
-			return Block{}, &ErrNoMemory{category, need, a.sum, a.size, a.largestFree(), tableText(a.used)}
+			return Block{}, &NoMemoryError{category, need, a.sum, a.size, a.largestFree(), tableText(a.used)}
 		}
 		off = a.end
 		a.end += need

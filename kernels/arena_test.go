@@ -34,7 +34,7 @@ func TestArenaRefusesWhatDoesNotFit(t *testing.T) {
 	a := NewArena(Buffer{Addr: 1 << 20, Len: 1024, Type: U8})
 	if _, err := a.Alloc(1025, "weights"); err == nil {
 		t.Fatal("1025 bytes fitted into 1024")
-	} else if e := (*ErrNoMemory)(nil); !errors.As(err, &e) || e.Category != "weights" {
+	} else if e := (*NoMemoryError)(nil); !errors.As(err, &e) || e.Category != "weights" {
 		t.Fatalf("error %v", err)
 	}
 	b, err := a.Alloc(1024, "weights")

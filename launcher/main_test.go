@@ -152,7 +152,7 @@ func playRank() int {
 			child.Failed(err)
 			return n
 		case "told": // that rank n could not save
-			child.Failed(exitcode.With(exitcode.Environment, &exitcode.Blamed{Rank: n, Err: errors.New("not saved")}))
+			child.Failed(exitcode.With(exitcode.Environment, &exitcode.BlamedError{Rank: n, Err: errors.New("not saved")}))
 			return int(exitcode.Environment)
 		case "print":
 			fmt.Println(arg)

@@ -167,7 +167,7 @@ func (p *process) end(err error) error {
 }
 
 func (p *process) ending(err error) ending {
-	lost := (*collectives.ErrPeerLost)(nil)
+	lost := (*collectives.PeerLostError)(nil)
 	e := ending{code: exitcode.Of(err), rank: p.world.Rank, echo: exitcode.Culprit(err, p.world.Rank) != p.world.Rank || errors.As(err, &lost) || p.o.Backends.Call(err), folder: p.folder != nil, joined: p.transport != nil}
 	if p.agreed || !e.folder && (e.code == exitcode.Usage || p.o.Backends.Same(err)) {
 		e.whose = everyRanks

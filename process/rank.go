@@ -67,7 +67,7 @@ func beRank(ctx context.Context, o Options, spec *jobs.Spec, world launcher.Worl
 		err = fmt.Errorf("%w (%v)", lost, err)
 	}
 	// Who lost a peer is not the one that failed: the launcher looks for another to name.
-	if lost := (*collectives.ErrPeerLost)(nil); errors.As(err, &lost) && exitcode.Of(err) == exitcode.Unexpected {
+	if lost := (*collectives.PeerLostError)(nil); errors.As(err, &lost) && exitcode.Of(err) == exitcode.Unexpected {
 		err = exitcode.With(exitcode.RankLost, err)
 	}
 	return p.end(err)

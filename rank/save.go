@@ -127,7 +127,7 @@ func (tr *Trainer) blame(err *checkpoint.SaveError) error {
 	if slices.ContainsFunc(err.Failed, func(f checkpoint.RankFailure) bool { return f.Rank == tr.world.Rank() }) {
 		return err
 	}
-	return &exitcode.Blamed{Rank: err.Failed[0].Rank, Err: err}
+	return &exitcode.BlamedError{Rank: err.Failed[0].Rank, Err: err}
 }
 
 // hostCopy returns the bytes of a part: in place where the host can address them.

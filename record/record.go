@@ -174,17 +174,17 @@ func folderError(dir string, err error) error {
 	default:
 		return fmt.Errorf("run folder %s: %w", dir, err)
 	}
-	return &refusal{fmt.Sprintf("run folder %s cannot be used: %s", dir, what), err}
+	return &refusalError{fmt.Sprintf("run folder %s cannot be used: %s", dir, what), err}
 }
 
-// refusal keeps the cause without repeating it in the text.
-type refusal struct {
+// refusalError keeps the cause without repeating it in the text.
+type refusalError struct {
 	text  string
 	cause error
 }
 
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.cause }
+func (r *refusalError) Error() string { return r.text }
+func (r *refusalError) Unwrap() error { return r.cause }
 
 // fileName makes a job's name fit for a folder's name.
 func fileName(name string) string {

@@ -32,7 +32,7 @@ var backends = process.Backends{
 		return sharingText(ranks, d.(*cuda.Device).Card(), mpsRuns(os.Getenv))
 	},
 	Segment: local.Create, Transport: openTransport,
-	Same: func(err error) bool { return errors.As(err, new(*mpi.Misfit)) },
+	Same: func(err error) bool { return errors.As(err, new(*mpi.MisfitError)) },
 	Call: func(err error) bool { return errors.As(err, new(*mpi.Error)) },
 }
 
@@ -79,7 +79,7 @@ func openTransport(ctx context.Context, spec *jobs.Spec, w launcher.World, segme
 	} else if err = wireUp(w, spec.Transport.LibMPI); err == nil {
 		t, err = mpi.Init(mpi.Config{LibMPI: spec.Transport.LibMPI, Launch: launchOf(w), FinalizeLimit: finalizeLimit, Devices: wantsGPU(spec, w)})
 	}
-	if misfit := (*mpi.Misfit)(nil); errors.As(err, &misfit) && !errors.As(err, new(*explainedError)) {
+	if misfit := (*mpi.MisfitError)(nil); errors.As(err, &misfit) && !errors.As(err, new(*explainedError)) {
 		lib := launcher.LibraryMPICH
 		if misfit.ABI == "Open MPI" {
 			lib = launcher.LibraryOpenMPI

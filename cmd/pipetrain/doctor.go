@@ -158,7 +158,7 @@ func (m *meeting) leave(limited context.Context) {
 
 // giveWay leaves the word to rank 0, from which nothing joins this rank: it has most likely found the same.
 func (m *meeting) giveWay(own doctor.Report) {
-	if misfit := (*mpi.Misfit)(nil); !process.EndedWithin(3*time.Second) && !errors.As(m.refused, &misfit) {
+	if misfit := (*mpi.MisfitError)(nil); !process.EndedWithin(3*time.Second) && !errors.As(m.refused, &misfit) {
 		fmt.Fprintf(os.Stderr, "pipetrain: doctor: rank %d on %s: %v\n", m.world.Rank, own.Host, m.refused)
 	}
 }

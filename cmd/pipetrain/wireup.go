@@ -48,5 +48,5 @@ func wireUp(w launcher.World, libmpi string) error {
 	if libmpi == "" {
 		text += "\nor, where the library is MPICH or of its kin, with --mpi=pmi2"
 	}
-	return &explainedError{text, &mpi.Misfit{Launch: launchOf(w), Path: libmpi, ABI: mpiName, Size: 1, Hint: line}}
+	return &explainedError{text, &mpi.MisfitError{Launch: launchOf(w), Path: libmpi, ABI: mpiName, Size: 1, Hint: line}}
 }

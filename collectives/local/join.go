@@ -115,7 +115,7 @@ func (t *Transport) await(opt Options) error {
 				if t.seg.state(p.rank) == stateJoined {
 					if t.learn(p); !t.alive(p) {
 						return fmt.Errorf("local: rank %d: joining: %w", t.rank,
-							&collectives.ErrPeerLost{Rank: p.rank, Reason: fmt.Sprintf("process %d died before the world was complete", p.pid)})
+							&collectives.PeerLostError{Rank: p.rank, Reason: fmt.Sprintf("process %d died before the world was complete", p.pid)})
 					}
 				}
 			}

@@ -92,7 +92,7 @@ func (t *Transport) match(p *peer, r *request, f frame, data []byte) {
 		if f.kind == kindOffer || f.flags&flagAck != 0 {
 			t.control(p, frame{kind: kindTaken, sendID: f.sendID})
 		}
-		t.finish(r, &collectives.ErrLength{From: p.rank, Tag: r.tag, Want: len(r.buf), Got: int(f.n)})
+		t.finish(r, &collectives.LengthError{From: p.rank, Tag: r.tag, Want: len(r.buf), Got: int(f.n)})
 		return
 	}
 	if f.kind == kindEager {

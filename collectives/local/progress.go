@@ -95,11 +95,11 @@ func (t *Transport) copyFrom(j *copyJob) error {
 		return t.leftError(p.rank) // the buffer may have been reused while we copied
 	}
 	if errors.Is(err, syscall.ESRCH) {
-		return &collectives.ErrPeerLost{Rank: p.rank, Reason: fmt.Sprintf("process %d is gone", p.pid)}
+		return &collectives.PeerLostError{Rank: p.rank, Reason: fmt.Sprintf("process %d is gone", p.pid)}
 	}
 	if err != nil && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSYS) {
 		if !t.alive(p) {
-			return &collectives.ErrPeerLost{Rank: p.rank, Reason: fmt.Sprintf("process %d is gone", p.pid)}
+			return &collectives.PeerLostError{Rank: p.rank, Reason: fmt.Sprintf("process %d is gone", p.pid)}
 		}
 		err = fmt.Errorf("local: reading %d bytes from rank %d (process %d): %w", len(j.r.buf), p.rank, p.pid, err)
 	}
@@ -251,7 +251,7 @@ func (t *Transport) life(now time.Time) {
 				continue
 			}
 			if !t.alive(p) {
-				t.lose(p, &collectives.ErrPeerLost{Rank: p.rank, Reason: fmt.Sprintf("process %d is gone", p.pid)})
+				t.lose(p, &collectives.PeerLostError{Rank: p.rank, Reason: fmt.Sprintf("process %d is gone", p.pid)})
 			}
 			if asked++; asked == checkAtOnce {
 				break // the others next time
@@ -288,16 +288,16 @@ func (t *Transport) checkLeft(p *peer) {
 }
 
 // lose takes what p still managed to write, then fails the rest.
-func (t *Transport) lose(p *peer, err *collectives.ErrPeerLost) {
+func (t *Transport) lose(p *peer, err *collectives.PeerLostError) {
 	t.drain(p)
 	p.lost = err
 	t.failAll(p, err)
 }
 
-func (t *Transport) leftError(rank int) *collectives.ErrPeerLost {
+func (t *Transport) leftError(rank int) *collectives.PeerLostError {
 	if w := atomic.LoadUint64(t.seg.u64(offAbort)); w != 0 {
 		by := int(w >> 32 & 0x7fffffff)
-		return &collectives.ErrPeerLost{Rank: by, Reason: fmt.Sprintf("it aborted the world with exit code %d", int32(uint32(w)))}
+		return &collectives.PeerLostError{Rank: by, Reason: fmt.Sprintf("it aborted the world with exit code %d", int32(uint32(w)))}
 	}
-	return &collectives.ErrPeerLost{Rank: rank, Reason: "it closed its transport"}
+	return &collectives.PeerLostError{Rank: rank, Reason: "it closed its transport"}
 }

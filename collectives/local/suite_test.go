@@ -75,7 +75,7 @@ func rank(mode string) error {
 	return tr.Close()
 }
 
-// bereaved loses rank 1: all others get ErrPeerLost in time, in all ways of waiting.
+// bereaved loses rank 1: all others get PeerLostError in time, in all ways of waiting.
 func bereaved(ctx context.Context, tr collectives.Transport, mode string) error {
 	if err := collectives.World(tr).Barrier(ctx); err != nil {
 		return err
@@ -94,9 +94,9 @@ func bereaved(ctx context.Context, tr collectives.Transport, mode string) error 
 		func() error { return tr.Irecv(1, 5, make([]byte, 10)).Wait(collectives.Patient(ctx)) },
 		func() error { return tr.Isend(1, 6, big).Wait(ctx) },
 	} {
-		var lost *collectives.ErrPeerLost
+		var lost *collectives.PeerLostError
 		if err := f(); !errors.As(err, &lost) || lost.Rank != 1 {
-			return fmt.Errorf("rank %d, wait %d: %v, want ErrPeerLost of rank 1", tr.Rank(), i, err)
+			return fmt.Errorf("rank %d, wait %d: %v, want PeerLostError of rank 1", tr.Rank(), i, err)
 		}
 	}
 	if d := time.Since(began); d > 5*time.Second {

@@ -63,7 +63,7 @@ type peer struct {
 	queue   []*request // sends waiting for room, in order
 	streams []*request // sends going out in pieces
 	pending int
-	lost    *collectives.ErrPeerLost
+	lost    *collectives.PeerLostError
 }
 
 func (p *peer) waiting() bool { return len(p.control)+len(p.queue)+len(p.streams) > 0 }
@@ -290,7 +290,7 @@ func (t *Transport) owes() bool {
 }
 
 // Abort ends this process with the code, after telling the other ranks: their
-// pending and later requests fail at once with ErrPeerLost. The launcher ends
+// pending and later requests fail at once with PeerLostError. The launcher ends
 // ranks that compute and do not communicate.
 func (t *Transport) Abort(code int) {
 	t.mu.Lock()

@@ -193,9 +193,9 @@ func (t *Transport) rankSize(comm uintptr) (rank, size int, err error) {
 	return int(a), int(b), t.lib.check("MPI_Comm_size", r)
 }
 
-// Misfit is the error for a library that does not belong to the launcher: every
+// MisfitError is the error for a library that does not belong to the launcher: every
 // process became a world of its own.
-type Misfit struct {
+type MisfitError struct {
 	Launch  Launch
 	Path    string // of the library
 	Version string // first line of MPI_Get_library_version
@@ -204,7 +204,7 @@ type Misfit struct {
 	Hint    string // what starts programs of this library
 }
 
-func (m *Misfit) Error() string {
+func (m *MisfitError) Error() string {
 	from := nonEmpty(m.Launch.Launcher, "unknown")
 	return fmt.Sprintf("mpi: the launcher (%s) started %d ranks, but MPI made a world of %d: "+
 		"the library %s (%s) does not belong to that launcher. Start with %s, or set [transport] libmpi to the library of %s",
@@ -216,7 +216,7 @@ func singleton(l Launch, lib *library, size int) error {
 	if l.Size < 1 || l.Size == size {
 		return nil
 	}
-	return &Misfit{Launch: l, Path: lib.path, Version: lib.version, ABI: lib.name, Size: size, Hint: lib.hint}
+	return &MisfitError{Launch: l, Path: lib.path, Version: lib.version, ABI: lib.name, Size: size, Hint: lib.hint}
 }
 
 // tune chooses how waiters wait.

@@ -113,7 +113,7 @@ func (x *transfer) fail(err error) {
 }
 
 func (x *transfer) wrongLength(got int) error {
-	return &collectives.ErrLength{From: x.peer, Tag: x.tag, Want: len(x.buf), Got: got}
+	return &collectives.LengthError{From: x.peer, Tag: x.tag, Want: len(x.buf), Got: got}
 }
 
 // end gives the buffers back and completes the request, once MPI holds no part of them.

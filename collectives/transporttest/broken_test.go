@@ -154,7 +154,7 @@ var faults = map[string]func(b *broken){
 	"passes over wrong lengths": func(b *broken) {
 		b.irecv = func(b *broken, from, tag int, p []byte) collectives.Request {
 			return wrapped{b.Transport.Irecv(from, tag, p), func(err error) error {
-				if errors.As(err, new(*collectives.ErrLength)) {
+				if errors.As(err, new(*collectives.LengthError)) {
 					return nil
 				}
 				return err
@@ -175,7 +175,7 @@ var faults = map[string]func(b *broken){
 	"says nothing of closing": func(b *broken) {
 		b.irecv = func(b *broken, from, tag int, p []byte) collectives.Request {
 			return wrapped{b.Transport.Irecv(from, tag, p), func(err error) error {
-				if errors.Is(err, collectives.ErrClosed) || errors.As(err, new(*collectives.ErrPeerLost)) {
+				if errors.Is(err, collectives.ErrClosed) || errors.As(err, new(*collectives.PeerLostError)) {
 					return nil
 				}
 				return err

@@ -68,7 +68,7 @@ func deviceMemory(ctx context.Context, e *Env) error {
 	if err := t.SendDevice(next, 1, addr(long), int64(len(long)-5)).Wait(ctx); err != nil {
 		return err
 	}
-	var wrong *collectives.ErrLength
+	var wrong *collectives.LengthError
 	if err := r.Wait(ctx); !errors.As(err, &wrong) || wrong.Got != len(long)-5 {
 		return fmt.Errorf("a message 5 bytes too short gave %v", err)
 	}

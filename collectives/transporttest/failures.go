@@ -19,7 +19,7 @@ func failures() []Case {
 	}
 }
 
-// wrongLength: the receive fails with ErrLength, the message is used up, and
+// wrongLength: the receive fails with LengthError, the message is used up, and
 // what follows is not disturbed.
 func wrongLength(ctx context.Context, e *Env) error {
 	me, n := e.Rank(), e.Size()
@@ -35,10 +35,10 @@ func wrongLength(ctx context.Context, e *Env) error {
 		if i%2 == 1 {
 			r = e.Irecv(prev, 3, in)
 		}
-		var wrong *collectives.ErrLength
+		var wrong *collectives.LengthError
 		err := r.Wait(ctx)
 		if !errors.As(err, &wrong) {
-			return fmt.Errorf("%d bytes sent, %d expected: Wait returned %v, want ErrLength", c.send, c.want, err)
+			return fmt.Errorf("%d bytes sent, %d expected: Wait returned %v, want LengthError", c.send, c.want, err)
 		}
 		if wrong.From != prev || wrong.Tag != 3 || wrong.Want != c.want || wrong.Got == c.want {
 			return fmt.Errorf("%d bytes sent, %d expected: the error says %+v", c.send, c.want, *wrong)
@@ -130,7 +130,7 @@ func closing(ctx context.Context, e *Env) error {
 		select {
 		case err := <-got:
 			// A neighbour may have closed first.
-			var lost *collectives.ErrPeerLost
+			var lost *collectives.PeerLostError
 			if !errors.Is(err, collectives.ErrClosed) && (n == 1 || !errors.As(err, &lost)) {
 				return fmt.Errorf("a wait ended with %v, want ErrClosed", err)
 			}
@@ -169,12 +169,12 @@ func peerCloses(ctx context.Context, e *Env) error {
 	if err := e.Irecv(0, 1, last).Wait(ctx); err != nil || string(last) != "the last words" {
 		return fmt.Errorf("what was sent before the close: %q, %v", last, err)
 	}
-	var lost *collectives.ErrPeerLost
+	var lost *collectives.PeerLostError
 	if err := never.Wait(ctx); !errors.As(err, &lost) || lost.Rank != 0 {
-		return fmt.Errorf("a receive from a rank that closed: %v, want ErrPeerLost of rank 0", err)
+		return fmt.Errorf("a receive from a rank that closed: %v, want PeerLostError of rank 0", err)
 	}
 	if err := e.Isend(0, 3, make([]byte, 100)).Wait(ctx); !errors.As(err, &lost) {
-		return fmt.Errorf("a send to a rank that closed: %v, want ErrPeerLost", err)
+		return fmt.Errorf("a send to a rank that closed: %v, want PeerLostError", err)
 	}
 	return nil
 }
