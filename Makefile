@@ -44,6 +44,15 @@ build: ## build bin/pipetrain, one binary, no C compiler, MPI, BLAS or CUDA need
 demo: build build/go-source.txt ## train 4 stages with 2BP on Go's own source text, and draw the timeline
 	bin/pipetrain jobs/examples/demo.toml --set data.path=$(CURDIR)/build/go-source.txt
 
+study: build ## rehearse three schedules on 1 to 8 ranks (two minutes), and end with the page's path
+	bin/pipetrain study jobs/studies/rehearsed.toml
+
+pictures: build ## the pictures of README and docs, made anew; needs chromium
+	@scripts/pictures.sh
+
+bench-nightly: ## this tree's benchmarks against the baseline that scripts/bench-nightly.sh save made; 9 where one is slower
+	@scripts/bench-nightly.sh
+
 # Not a file target on the sources: they change only with Go itself.
 build/go-source.txt: scripts/go-source.sh
 	$(call need,$(GO),$(GET_GO))

@@ -85,10 +85,10 @@ func (f *File) cases() []*Case {
 		for _, k := range slices.Sorted(maps.Keys(c.Keys)) {
 			c.Sets = append(c.Sets, k+"="+tomlText(f.place(k, c.Keys[k], true)))
 		}
-		f.load(c, refused)
 	}
-	f.grow(all, refused)
+	f.grow(all, given)
 	for _, c := range all {
+		f.load(c, refused)
 		c.ID = caseID(given, c.Sets)
 	}
 	f.judgeRefusals(all, refused)
@@ -291,50 +291,47 @@ func (f *File) lineOf(key string) int {
 	return f.line("job")
 }
 
-// grow scales the keys of scaling.grow with the ranks, for weak scaling.
-func (f *File) grow(all []*Case, refused *refusals) {
+// grow scales the keys of scaling.grow with the ranks, for weak scaling: before the job check, which may refuse
+// a case whose keys have not grown.
+func (f *File) grow(all []*Case, given map[string]any) {
 	if len(f.Scaling.Grow) == 0 {
 		return
 	}
-	base := 0
-	for _, c := range all {
-		if n := c.Ranks(); n > 0 && (base == 0 || n < base) {
-			base = n
+	number := func(c *Case, key string, or int64) int64 {
+		v := given[key]
+		if i := slices.IndexFunc(f.Set, func(s Setting) bool { return s.Key == key }); i >= 0 {
+			v = f.Set[i].Value
 		}
+		if x, ok := c.Keys[key]; ok {
+			v = x
+		}
+		if n, ok := v.(int64); ok && n > 0 {
+			return n
+		}
+		return or
+	}
+	ranks := func(c *Case) int64 {
+		return number(c, "parallel.stages", 1) * number(c, "parallel.replicas", 1) * number(c, "parallel.tensor", 1)
+	}
+	base := ranks(all[0])
+	for _, c := range all {
+		base = min(base, ranks(c))
 	}
 	for _, key := range f.Scaling.Grow {
 		for _, c := range all {
-			if c.Spec == nil {
+			x := number(c, key, 0)
+			if x == 0 {
+				f.mistake(f.line("scaling.grow"), "scaling.grow", key+" is given as a whole number neither by the job file nor in [set]", "train.batch, model.layers, …")
+				break
+			}
+			grown := x * ranks(c)
+			if grown%base != 0 {
+				f.mistake(f.line("scaling.grow"), "scaling.grow", fmt.Sprintf("case %q: %s = %d × %d ranks / %d is not whole", c.Label, key, x, ranks(c), base), "a multiple of the ranks of the smallest case")
 				continue
 			}
-			x, err := strconv.ParseInt(resolvedValue(c.Spec, key), 10, 64)
-			if err != nil {
-				f.mistake(f.line("scaling.grow"), "scaling.grow", key+" is no whole number in the job", "train.batch, model.layers, …")
-				return
-			}
-			grown := x * int64(c.Ranks())
-			if grown%int64(base) != 0 {
-				f.mistake(f.line("scaling.grow"), "scaling.grow", fmt.Sprintf("case %q: %s = %d × %d ranks / %d is not whole", c.Label, key, x, c.Ranks(), base), "a multiple of the ranks of the smallest case")
-				continue
-			}
-			c.Sets = append(slices.DeleteFunc(c.Sets, func(s string) bool { return strings.HasPrefix(s, key+"=") }), fmt.Sprintf("%s=%d", key, grown/int64(base)))
+			c.Sets = append(slices.DeleteFunc(c.Sets, func(s string) bool { return strings.HasPrefix(s, key+"=") }), fmt.Sprintf("%s=%d", key, grown/base))
 		}
 	}
-	for _, c := range all {
-		if c.Spec != nil {
-			f.load(c, refused)
-		}
-	}
-}
-
-// resolvedValue returns the text of a key in a resolved job.
-func resolvedValue(s *jobs.Spec, key string) string {
-	for _, l := range jobLines(string(s.Resolved())) {
-		if k, v, ok := strings.Cut(l, " = "); ok && k == key {
-			return v
-		}
-	}
-	return ""
 }
 
 // checkNames judges labels that other keys name.
