@@ -256,16 +256,7 @@ func (s *studyPage) losses(all []study.Summary) (figure, bool) {
 // timelines draws a measured step of each series: of its case with the most ranks that a page has room for.
 func (s *studyPage) timelines(all []study.Summary) []figure {
 	var out []figure
-	for _, name := range seriesOf(all) {
-		var pick *study.Summary
-		for i, x := range all {
-			if x.Series == name && s.runs[x.Case] != nil && x.Ranks <= 16 && (pick == nil || x.Ranks > pick.Ranks) {
-				pick = &all[i]
-			}
-		}
-		if pick == nil || len(out) == mostTimelines {
-			continue
-		}
+	for _, pick := range s.picks(all) {
 		f, ok := timelineFigure(fmt.Sprintf("timeline-%s", pick.Case), "A measured step of "+pick.Label, s.runs[pick.Case].lines.Measured, 0)
 		if !ok {
 			continue
@@ -276,6 +267,45 @@ func (s *studyPage) timelines(all []study.Summary) []figure {
 		}
 		f.title += fmt.Sprintf(" (%s opens in Perfetto)", filepath.Join(folder, record.TraceName))
 		out = append(out, f)
+	}
+	return out
+}
+
+// predicted draws the same steps as they were predicted, with one scale for all: for plots/, to be laid side by side.
+func (s *studyPage) predicted() []figure {
+	var own []study.Summary
+	for _, x := range s.Summaries {
+		if x.Binary == study.Candidate && x.N > 0 {
+			own = append(own, x)
+		}
+	}
+	var out []figure
+	span := 0.0
+	picks := s.picks(own)
+	for _, pick := range picks {
+		span = max(span, s.runs[pick.Case].lines.Predicted.Makespan)
+	}
+	for _, pick := range picks {
+		if f, ok := timelineFigure(fmt.Sprintf("timeline-%s-predicted", pick.Case), "The predicted step of "+pick.Label, s.runs[pick.Case].lines.Predicted, span); ok {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// picks are the cases whose timelines are drawn, one a series.
+func (s *studyPage) picks(all []study.Summary) []study.Summary {
+	var out []study.Summary
+	for _, name := range seriesOf(all) {
+		var pick *study.Summary
+		for i, x := range all {
+			if x.Series == name && s.runs[x.Case] != nil && x.Ranks <= 16 && (pick == nil || x.Ranks > pick.Ranks) {
+				pick = &all[i]
+			}
+		}
+		if pick != nil && len(out) < mostTimelines {
+			out = append(out, *pick)
+		}
 	}
 	return out
 }

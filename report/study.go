@@ -88,7 +88,7 @@ func WriteStudy(dir string) (string, error) {
 		return "", exitcode.With(exitcode.Environment, err)
 	}
 	files := map[string]string{PageName: page.String(), MarkdownName: text.String(), JUnitName: junit.String()}
-	for _, f := range figures {
+	for _, f := range append(figures, s.predicted()...) {
 		files[filepath.Join(PlotsName, f.name+".svg")] = chart.Standalone(f.svg)
 	}
 	for name, content := range files {

@@ -38,7 +38,8 @@ for side in "$baseline" "$tonight"; do
   printf 'commit: %s\nhost: %s\ncores: %s\ncommand: %s\n' "$(cat "$side/commit")" "$(hostname)" "$(nproc)" "scripts/bench-nightly.sh" >"$side/results.txt"
 done
 measure() { # side package
-  local program="$PWD/$1/$(tr / _ <<<"${2#./}").test" results="$PWD/$1/results.txt"
+  local program results="$PWD/$1/results.txt"
+  program="$PWD/$1/$(tr / _ <<<"${2#./}").test"
   [ -x "$program" ] || return 0 # the baseline lacks the package: its benchmarks are new
   (cd "$2" && "$program" -test.run '^$' -test.bench "$bench" -test.benchtime "$benchtime" -test.timeout 30m) | grep '^Benchmark' >>"$results" || true
 }

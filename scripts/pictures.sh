@@ -26,7 +26,7 @@ photograph() {
 }
 
 bin/pipetrain study jobs/studies/timelines.toml --out "$work/timelines"
-one() { basename "$(grep -l "$1" "$work"/timelines/plots/timeline-*.svg)"; }
+one() { basename "$(grep -l "$1" "$work"/timelines/plots/timeline-*-predicted.svg)"; }
 cp "$work/timelines/plots/$(one 'step of 1F1B:')" "$out/timeline-1f1b.svg"
 cp "$work/timelines/plots/$(one 'step of 1F1B + 2BP:')" "$out/timeline-1f1b-2bp.svg"
 bin/pipetrain study jobs/studies/rehearsed.toml --out "$work/study"
