@@ -3,7 +3,6 @@ package schedule
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 )
 
 // Problem is what Auto solves: the fastest schedule of a job under a memory limit.
@@ -22,7 +21,8 @@ type Problem struct {
 	Concat int
 	// OneCopy leaves out bidirectional schedules, which hold two copies of the weights.
 	OneCopy bool
-	// Ops is how many ops the search may place, which bounds its time; 0: 1.5 million.
+	// Ops is how many ops the search may place by list scheduling, and a measure of how many annealing
+	// visits: it bounds the time; 0: 1.5 million.
 	Ops int
 }
 
@@ -35,8 +35,8 @@ type Solution struct {
 
 	Makespan float64
 	Peak     []int64 // bytes by rank
-	// Bound is a makespan that no schedule with the same cut and the same map of stages
-	// to ranks can beat, however much memory it has.
+	// Bound is a makespan that no schedule can beat that has one of the cuts and maps of stages to ranks
+	// that were searched, and keeps the limit.
 	Bound float64
 	// Family is the best makespan of the builders with the p2 dial; +Inf when none fits.
 	Family float64
@@ -52,8 +52,8 @@ func (s *Solution) Gap() float64 {
 }
 
 // Auto returns the fastest schedule it finds under the memory limit: the best of
-// all synchronous builders with the p2 dial, or an order of its own by list
-// scheduling, whose rules are searched over. It is deterministic. The error says how much memory the
+// all synchronous builders with the p2 dial, or an order of its own: by list scheduling, whose
+// rules are searched over, improved by simulated annealing. It is deterministic. The error says how much memory the
 // least hungry schedule needs when none fits.
 func Auto(p Problem) (*Solution, error) {
 	if p.Ranks < 1 || p.Ranks > MaxRanks || p.Microbatches < 1 || p.Microbatches > MaxMicrobatches {
@@ -75,9 +75,7 @@ func Auto(p Problem) (*Solution, error) {
 		}
 	}
 	a.best.Family = a.best.Makespan
-	for _, chunks := range p.Chunks {
-		a.own(chunks)
-	}
+	a.own()
 	if a.best.Schedule == nil {
 		if a.least == math.MaxInt64 {
 			return nil, fmt.Errorf("schedule auto: the model cannot be cut into %d ranks × %v chunks", p.Ranks, p.Chunks)
@@ -134,7 +132,6 @@ func (a *auto) consider(s *Schedule, kind string, policy Policy, costs Costs, by
 	if makespan := t.Makespan(); makespan < a.best.Makespan {
 		a.best.Schedule, a.best.Kind, a.best.Policy = s, kind, policy
 		a.best.Makespan, a.best.Peak = makespan, peak
-		a.best.Bound = LowerBound(s, costs)
 	}
 	return nil
 }
@@ -178,154 +175,6 @@ func (a *auto) concats(placement Placement) []int {
 		return []int{1, 2, 4, 0}
 	}
 	return []int{1, a.p.Concat}
-}
-
-// own searches the list scheduler's rules over each map of stages to ranks.
-func (a *auto) own(chunks int) {
-	costs, bytes, ok := a.p.Model(a.p.Ranks * chunks)
-	if !ok {
-		return
-	}
-	maps := []func(*Schedule){func(*Schedule) {}}
-	if chunks > 1 {
-		maps = append(maps, (*Schedule).placeV)
-	}
-	if !a.p.OneCopy && a.p.Ranks > 1 && a.p.Microbatches > 1 {
-		maps = append(maps, (*Schedule).placeBothWays)
-	}
-	for i, place := range maps {
-		s := newSchedule(Config{Ranks: a.p.Ranks, Microbatches: a.p.Microbatches, Chunks: chunks})
-		s.Name = "auto"
-		place(s)
-		bound := LowerBound(s, costs)
-		if bound >= a.best.Makespan {
-			continue // nothing to find here
-		}
-		search := &listSearch{auto: a, costs: costs, bytes: bytes, l: newLister(s, costs), bound: bound,
-			rng: rand.New(rand.NewPCG(uint64(i), uint64(chunks))), least: math.Inf(1)}
-		search.budget = a.p.Ops / (len(maps) * len(a.p.Chunks))
-		search.run()
-	}
-}
-
-// listSearch looks for the rules with which list scheduling is fastest on one map.
-type listSearch struct {
-	*auto
-	costs  Costs
-	bytes  []StageBytes
-	l      *lister
-	rng    *rand.Rand
-	budget int // ops
-	best   []rankRules
-	least  float64
-	bound  float64
-}
-
-func (q *listSearch) run() {
-	s := q.l.s
-	if len(q.p.Limit) > 0 {
-		limit := make([]int64, s.Ranks)
-		for r := range limit {
-			limit[r] = q.auto.limit(r)
-			for _, stage := range s.StagesOf(r) {
-				limit[r] -= bytesOf(q.bytes, stage).Fixed
-			}
-		}
-		q.l.limitBytes(q.bytes, limit)
-	}
-	p := s.Ranks
-	for _, ahead := range []func(r int) int{
-		func(int) int { return 0 },
-		func(r int) int { return p - r },
-		func(r int) int { return 2*(p-r) - 1 },
-		func(r int) int { return p },
-		func(r int) int { return p + (p-r)/2 },
-		func(r int) int { return 2 * p },
-	} {
-		for _, fill := range []float64{1, 0.5, 0} {
-			for _, forwardFirst := range []bool{false, true} {
-				for _, join := range q.joins() {
-					rules := make([]rankRules, p)
-					for r := range rules {
-						rules[r] = rankRules{ahead: ahead(r), fill: fill, forwardFirst: forwardFirst, join: join}
-					}
-					q.try(rules)
-				}
-			}
-		}
-	}
-	for q.budget > 0 && q.best != nil && q.least > q.bound*(1+1e-9) {
-		rules := append([]rankRules(nil), q.best...)
-		for range 1 + q.rng.IntN(3) {
-			q.mutate(rules)
-		}
-		q.try(rules)
-	}
-	if q.best == nil {
-		return
-	}
-	q.try(q.best)
-	q.finish()
-}
-
-// joins returns the sizes of W to start from: single ones, and the largest
-// allowed where joining saves time.
-func (q *listSearch) joins() []int {
-	for i := range q.l.lanes {
-		if c := q.l.lanes[i].cost; q.p.Concat != 1 && c.wExtra < c.w {
-			return []int{1, q.p.Concat}
-		}
-	}
-	return []int{1}
-}
-
-// mutate changes one rule of one rank, or of all.
-func (q *listSearch) mutate(rules []rankRules) {
-	from, to := 0, len(rules)
-	if q.rng.IntN(4) > 0 {
-		from = q.rng.IntN(len(rules))
-		to = from + 1
-	}
-	what, by := q.rng.IntN(4), 1-2*q.rng.IntN(2)
-	fill := float64(q.rng.IntN(5)) / 4
-	m := q.p.Microbatches
-	for r := from; r < to; r++ {
-		switch rule := &rules[r]; what {
-		case 0:
-			if rule.ahead == 0 {
-				rule.ahead = m
-			}
-			rule.ahead = max(1, min(m, rule.ahead+by))
-		case 1:
-			rule.fill = fill
-		case 2:
-			rule.forwardFirst = !rule.forwardFirst
-		case 3:
-			if rule.lag += by; rule.lag < 0 || rule.lag > m {
-				rule.lag = 0
-			}
-		}
-	}
-}
-
-// try runs the list scheduler with rules and keeps them when they are no slower.
-func (q *listSearch) try(rules []rankRules) {
-	copy(q.l.rules, rules)
-	q.budget -= 3 * q.p.Microbatches * q.l.s.Stages
-	q.auto.best.Tried++
-	if makespan, ok := q.l.run(); ok && makespan <= q.least {
-		q.best, q.least = rules, makespan
-	}
-}
-
-// finish hands the best order to Auto, as it is and with W joined or fused where
-// that is cheaper.
-func (q *listSearch) finish() {
-	s := q.l.s.Clone()
-	for _, form := range []*Schedule{s, joinWeights(s, q.p.Concat), fuseAdjacent(s)} {
-		// An order that the list scheduler placed always runs.
-		_ = q.consider(form, "auto", Policy{}, q.costs, q.bytes)
-	}
 }
 
 // joinWeights joins W of a stage that follow each other, up to concat (0: all).

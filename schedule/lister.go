@@ -48,15 +48,16 @@ type lane struct {
 	bytes       StageBytes
 	first, end  int  // its micro-batches
 	entry       bool // it is the first of its direction on its rank
-	// reserve is what must stay free after its F, so that one micro-batch of each direction can
-	// pass the rank and turn back: a full rank is not stuck.
+	// reserve is what one micro-batch of each direction needs to pass the rank and turn back: where
+	// so much stays free after an F, the rank is not stuck.
 	reserve         int64
 	nextF, nextI, w int // next micro-batch of each kind
 }
 
 type rankState struct {
 	free    float64
-	lanes   []int // by stage
+	lanes   []int   // by stage
+	ways    [][]int // of them, those of each direction
 	held    int64
 	waiting int // I done, W not
 }
@@ -109,6 +110,10 @@ func newLister(s *Schedule, costs Costs) *lister {
 		for d, place := range s.Place {
 			rank := &l.ranks[place[stage]]
 			rank.lanes = append(rank.lanes, d*s.Stages+stage)
+			if rank.ways == nil {
+				rank.ways = make([][]int, len(s.Place))
+			}
+			rank.ways[d] = append(rank.ways[d], d*s.Stages+stage)
 		}
 	}
 	return l
@@ -146,7 +151,7 @@ func (l *lister) run() (makespan float64, ok bool) {
 	l.queue = l.queue[:0]
 	for r := range l.ranks {
 		rank := &l.ranks[r]
-		*rank = rankState{lanes: rank.lanes}
+		*rank = rankState{lanes: rank.lanes, ways: rank.ways}
 		for _, i := range rank.lanes {
 			ln := &l.lanes[i]
 			ln.nextF, ln.nextI, ln.w = ln.first, ln.first, ln.first
@@ -228,8 +233,51 @@ func (l *lister) mayForward(ln *lane) bool {
 	if ahead := l.rules[ln.rank].ahead; ln.entry && ahead > 0 && live >= ahead {
 		return false
 	}
-	return l.limit == nil ||
-		l.ranks[ln.rank].held+ln.bytes.UntilInput+ln.bytes.UntilWeight+ln.reserve <= l.limit[ln.rank]
+	return l.limit == nil || l.fits(ln)
+}
+
+// fits says whether a rank may hold the next micro-batch of a lane: whether every one under way could still
+// finish after it, the oldest first, with W right after I. So a full rank is never stuck.
+func (l *lister) fits(ln *lane) bool {
+	rank, limit := &l.ranks[ln.rank], l.limit[ln.rank]
+	held := rank.held + ln.bytes.UntilInput + ln.bytes.UntilWeight
+	if held+ln.reserve <= limit {
+		return true
+	}
+	if held > limit {
+		return false
+	}
+	for _, i := range rank.lanes {
+		x := &l.lanes[i]
+		held -= int64(x.nextI-x.w) * (x.bytes.UntilWeight + x.bytes.FromInput)
+	}
+	ln.nextF++
+	defer func() { ln.nextF-- }()
+	for d := range l.s.Place {
+		lanes := rank.ways[d]
+		if len(lanes) == 0 {
+			continue
+		}
+		first := &l.lanes[lanes[0]]
+		for k := first.nextI; k < first.nextF; k++ {
+			for _, i := range lanes {
+				if x := &l.lanes[i]; k >= x.nextF {
+					if held += x.bytes.UntilInput + x.bytes.UntilWeight; held > limit {
+						return false
+					}
+				}
+			}
+			for j := len(lanes) - 1; j >= 0; j-- {
+				if x := &l.lanes[lanes[j]]; k >= x.nextI {
+					if held+x.bytes.FromInput > limit {
+						return false
+					}
+					held -= x.bytes.UntilInput + x.bytes.UntilWeight
+				}
+			}
+		}
+	}
+	return true
 }
 
 func (l *lister) forward(ln *lane, t float64) float64 {
