@@ -22,7 +22,7 @@ COUNT     ?= 6
 BENCH     ?= .
 BENCHSTAT := golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 
-.PHONY: all help build chaos demo check test race ptx golden fuzz bench bench-compare lint docs mpi test-cuda bench-cuda ci clean
+.PHONY: all help build chaos demo check test race ptx golden fuzz bench bench-compare lint docs peer mpi test-cuda bench-cuda ci clean
 
 all: build help
 
@@ -102,6 +102,11 @@ bench-compare: ## compare two results of make bench: OLD=file NEW=file
 
 docs: ## rewrite the parts of README and docs that come from the code, and check the links
 	$(GO) test ./internal/archtest -count=1 -update
+
+peer: ## what the search for schedules is held against: proves the small problems' optima with OR-tools, hours of CPU; ONLY=id chooses
+	test -x build/peer/bin/python || python3 -m venv build/peer
+	build/peer/bin/pip install -q ortools
+	build/peer/bin/python scripts/auto-oracle.py --only "$(ONLY)" schedule/testdata/auto-problems.jsonl
 
 mpi: build ## the transport's conformance suite under mpirun.openmpi and mpirun.mpich
 	$(call need,mpirun.openmpi,apt-get install openmpi-bin)

@@ -10,9 +10,6 @@ import (
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
-// autoTries bounds how often the search is repeated with a lower limit.
-const autoTries = 6
-
 // search looks for the fastest schedule of the job within its memory limit. The search knows nothing of
 // reductions: one that holds the weights twice must be faster than the best with one copy when its
 // reduction is counted.
@@ -48,11 +45,10 @@ func (j *job) fullMakespan(s *schedule.Schedule) (float64, error) {
 	return t.Makespan(), nil
 }
 
-// searchWith searches with or without schedules that hold the weights twice. The search counts memory
-// between ops; where the engine's dry step of what it found needs more, the limit is
-// lowered by as much and the search repeated.
+// searchWith searches with or without schedules that hold the weights twice. What ranks need is what
+// the engine's dry step of a schedule says; the bytes between ops guide the search. Scratch and tensors on their way
+// are not in them: the search corrects its limits by what the dry step finds.
 func (j *job) searchWith(oneCopy bool) (*schedule.Solution, error) {
-	limit := int64(j.spec.Schedule.MemoryLimit)
 	chunks := []int{1, 2}
 	if v := j.spec.Schedule.Chunks; v > 1 {
 		chunks = []int{v}
@@ -65,58 +61,29 @@ func (j *job) searchWith(oneCopy bool) (*schedule.Solution, error) {
 			if err != nil {
 				return nil, nil, false
 			}
-			return c.costs, c.withExtra(), true
+			return c.costs, c.bytes, true
 		},
+		Peak: j.peak,
 	}
-	ask := limit
-	for tries := 0; ; tries++ {
-		if limit > 0 {
-			if ask <= 0 || tries == autoTries {
-				return nil, fmt.Errorf("schedule auto: no schedule found whose ranks need at most %d bytes; allow more memory, or take smaller micro-batches or more ranks", limit)
-			}
-			problem.Limit = []int64{ask}
-		}
-		found, err := schedule.Auto(problem)
-		if err != nil {
-			return nil, err
-		}
-		c, err := j.cutInto(found.Schedule.Stages, chunksOf(found.Schedule))
-		if err != nil {
-			return nil, err
-		}
-		if limit == 0 {
-			return found, nil
-		}
-		low, err := lowered(found.Schedule)
-		if err != nil {
-			return nil, err
-		}
-		var r Result
-		if err := j.fillMemory(&r, low, c); err != nil {
-			return nil, err
-		}
-		over := int64(0)
-		for _, n := range r.PeakBytes {
-			over = max(over, n-limit)
-		}
-		if over == 0 {
-			return found, nil
-		}
-		ask -= max(over, limit/50)
+	if limit := int64(j.spec.Schedule.MemoryLimit); limit > 0 {
+		problem.Limit = []int64{limit}
 	}
+	return schedule.Auto(problem)
 }
 
-// withExtra returns the bytes of stages with what a rank needs besides added to the
-// fixed ones: the search knows nothing of scratch and tensors on their way.
-func (c *cutting) withExtra() []schedule.StageBytes {
-	out := append([]schedule.StageBytes(nil), c.bytes...)
-	for i, e := range c.extra {
-		out[i].Fixed += e.in + e.out
-		if i == 0 || e.scratch > c.extra[0].scratch {
-			out[i].Fixed += e.scratch
-		}
+// peak returns the bytes that each rank needs for a schedule.
+func (j *job) peak(s *schedule.Schedule) ([]int64, error) {
+	c, err := j.cutInto(s.Stages, chunksOf(s))
+	if err != nil {
+		return nil, err
 	}
-	return out
+	low, err := lowered(s)
+	if err != nil {
+		return nil, err
+	}
+	var r Result
+	err = j.fillMemory(&r, low, c)
+	return r.PeakBytes, err
 }
 
 // Found is what Solve found for a job with schedule.kind = "auto".

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,5 +83,22 @@ func writeProfile(t *testing.T, path string) {
 	}
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Under the limit that a fused 1F1B just keeps, auto is no slower than any synchronous kind that fits.
+func TestAutoAgainstNamedKinds(t *testing.T) {
+	for _, sets := range []string{"parallel.stages=2", "parallel.stages=4", "parallel.stages=2 train.precision=bf16 model.tied=true"} {
+		fused := mustMake(t, costs.DefaultUnits(), append(strings.Fields(sets), "schedule.backward_p2=fused")...)
+		limit := "schedule.memory_limit=" + strconv.FormatInt(fused.Peak(), 10)
+		p := mustMake(t, costs.DefaultUnits(), append(strings.Fields(sets), "schedule.kind=auto", limit)...)
+		if !p.Fits || p.Peak() > fused.Peak() {
+			t.Errorf("%s: auto needs %d of %d bytes", sets, p.Peak(), fused.Peak())
+		}
+		for _, r := range p.Alternatives {
+			if r.Fits && !r.Asynchronous && r.Makespan < p.Makespan*(1-1e-9) && r.Concat == "1" {
+				t.Errorf("%s: %s takes %v, auto %v", sets, r.Name(), r.Makespan, p.Makespan)
+			}
+		}
 	}
 }

@@ -42,11 +42,7 @@ func (a *anneal) run(visits int, hot, cold, stop float64) {
 			continue
 		}
 		a.markMoved()
-		slack := 0.0
-		if len(a.moved) > 1 {
-			slack = seriesSlack * t
-		}
-		ok := a.update(bound, slack)
+		ok := a.update(bound, len(a.moved) == 1)
 		a.unmove()
 		left -= len(a.log)
 		if !ok {
@@ -72,9 +68,8 @@ func (a *anneal) run(visits int, hot, cold, stop float64) {
 	}
 }
 
-// seriesSlack is how much, in temperatures, the paths after a move of several ops may get shorter by the others of them: what
-// update refuses early is what is slower even so.
-const seriesSlack = 1000
+// strays is of how many moves one is of any op, and not of one on a longest path.
+const strays = 8
 
 // renumber is after how many moves seq is made anew.
 const renumber = 5000
@@ -174,6 +169,9 @@ func (a *anneal) findPath() {
 // propose makes a move and returns the length of the longest path through what moved, or 0 where it is not known.
 func (a *anneal) propose() float64 {
 	id := a.path[a.rng.IntN(len(a.path))]
+	if a.rng.IntN(strays) == 0 { // any op: it may make way, or memory, for one on the path
+		id = int32(a.rng.IntN(len(a.nodes)))
+	}
 	x := &a.nodes[id]
 	r := int(x.rank)
 	list := a.rank[r]
@@ -185,7 +183,7 @@ func (a *anneal) propose() float64 {
 	case 1:
 		far = 1 + a.rng.IntN(16)
 	}
-	later := a.rng.IntN(3) == 0
+	later := at > 0 && a.rng.IntN(3) == 0
 	if later {
 		at--
 		id = list[at]
@@ -236,12 +234,13 @@ func (a *anneal) alike(i, j int32) bool {
 func (a *anneal) shift(r, at, far int, later bool) (i, j int, ok bool) {
 	list := a.rank[r]
 	id, to := list[at], at
+	careful := a.rng.IntN(2) == 0
 	if later {
-		for to+1 < len(list) && to-at < far && !a.before(id, list[to+1]) && !a.waits(list[to+1], id) {
+		for to+1 < len(list) && to-at < far && !a.before(id, list[to+1]) && !(careful && a.waits(list[to+1], id)) {
 			to++
 		}
 	} else {
-		for to > 0 && at-to < far && !a.before(list[to-1], id) && !a.waits(id, list[to-1]) {
+		for to > 0 && at-to < far && !a.before(list[to-1], id) && !(careful && a.waits(id, list[to-1])) {
 			to--
 		}
 	}

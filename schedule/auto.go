@@ -1,8 +1,10 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Problem is what Auto solves: the fastest schedule of a job under a memory limit.
@@ -16,6 +18,9 @@ type Problem struct {
 	// Limit is the most bytes that a rank may hold, Fixed included: an entry for each
 	// rank, one for all, or none.
 	Limit []int64
+	// Peak, where given, is what each rank really needs for a schedule, and what is held against Limit: the
+	// bytes of Model then only guide the search.
+	Peak func(s *Schedule) ([]int64, error)
 	// Concat is the largest number of micro-batches that a W may join; 0: any. With
 	// 1, gradients have the bits of the fused backward.
 	Concat int
@@ -69,13 +74,13 @@ func Auto(p Problem) (*Solution, error) {
 		p.Ops = 1_500_000
 	}
 	a := &auto{p: p, best: Solution{Makespan: math.Inf(1), Family: math.Inf(1)}, least: math.MaxInt64}
-	for _, chunks := range p.Chunks {
-		if err := a.family(chunks); err != nil {
-			return nil, err
-		}
+	if err := a.family(); err != nil {
+		return nil, err
 	}
 	a.best.Family = a.best.Makespan
-	a.own()
+	if err := a.own(); err != nil {
+		return nil, err
+	}
 	if a.best.Schedule == nil {
 		if a.least == math.MaxInt64 {
 			return nil, fmt.Errorf("schedule auto: the model cannot be cut into %d ranks × %v chunks", p.Ranks, p.Chunks)
@@ -103,9 +108,16 @@ func (a *auto) limit(rank int) int64 {
 	return a.p.Limit[rank]
 }
 
-// fits says whether a schedule keeps the limit.
-func (a *auto) fits(s *Schedule, bytes []StageBytes) (peak []int64, ok bool) {
-	peak = PeakBytes(s, bytes)
+// peak returns what each rank holds at most.
+func (a *auto) peak(s *Schedule, bytes []StageBytes) ([]int64, error) {
+	if a.p.Peak != nil && len(a.p.Limit) > 0 {
+		return a.p.Peak(s)
+	}
+	return PeakBytes(s, bytes), nil
+}
+
+// fits says whether peaks keep the limit.
+func (a *auto) fits(peak []int64) bool {
 	worst, over := 0, int64(math.MinInt64)
 	for r, n := range peak {
 		if d := n - a.limit(r); d > over {
@@ -115,52 +127,85 @@ func (a *auto) fits(s *Schedule, bytes []StageBytes) (peak []int64, ok bool) {
 	if over > 0 && peak[worst] < a.least {
 		a.least, a.leastRank = peak[worst], worst
 	}
-	return peak, over <= 0
+	return over <= 0
 }
 
-// consider keeps s when it fits and is faster than the best so far.
-func (a *auto) consider(s *Schedule, kind string, policy Policy, costs Costs, bytes []StageBytes) error {
-	peak, ok := a.fits(s, bytes)
-	if !ok {
-		return nil
-	}
+// consider keeps s when it is faster than the best so far and fits. It returns what its ranks hold
+// where it is faster, and nil where it is not.
+func (a *auto) consider(s *Schedule, kind string, policy Policy, costs Costs, bytes []StageBytes) ([]int64, error) {
 	a.best.Tried++
 	t, err := Simulate(s, costs)
-	if err != nil {
-		return err
+	if err != nil || t.Makespan() >= a.best.Makespan {
+		return nil, err
 	}
-	if makespan := t.Makespan(); makespan < a.best.Makespan {
-		a.best.Schedule, a.best.Kind, a.best.Policy = s, kind, policy
-		a.best.Makespan, a.best.Peak = makespan, peak
+	peak, err := a.peak(s, bytes)
+	if err != nil || !a.fits(peak) {
+		return peak, err
 	}
-	return nil
+	a.best.Schedule, a.best.Kind, a.best.Policy = s, kind, policy
+	a.best.Makespan, a.best.Peak = t.Makespan(), peak
+	a.best.Bound = LowerBound(s, costs)
+	return peak, nil
 }
 
-// family tries every synchronous builder with every setting of the p2 dial.
-func (a *auto) family(chunks int) error {
-	for _, info := range Kinds() {
-		if info.Async || info.Bidirectional && a.p.OneCopy || !info.Chunks && info.DefaultChunks != chunks {
-			continue
+// family tries every synchronous builder with every setting of the p2 dial, the fastest first, until one fits.
+func (a *auto) family() error {
+	type member struct {
+		kind     string
+		chunks   int
+		policy   Policy
+		makespan float64
+	}
+	make := func(m member) (*Schedule, error) {
+		base, err := Build(m.kind, Config{Ranks: a.p.Ranks, Microbatches: a.p.Microbatches, Chunks: m.chunks})
+		if err != nil {
+			return nil, err
 		}
-		costs, bytes, ok := a.p.Model(a.p.Ranks * chunks)
+		return TwoBP(base, m.policy)
+	}
+	var list []member
+	for _, chunks := range a.p.Chunks {
+		costs, _, ok := a.p.Model(a.p.Ranks * chunks)
 		if !ok {
 			continue
 		}
-		base, err := Build(info.Name, Config{Ranks: a.p.Ranks, Microbatches: a.p.Microbatches, Chunks: chunks})
-		if err != nil {
-			continue // not for these ranks and micro-batches
-		}
-		for _, placement := range Placements() {
-			for _, concat := range a.concats(placement) {
-				policy := Policy{placement, concat}
-				s, err := TwoBP(base, policy)
-				if err != nil {
-					return err
-				}
-				if err := a.consider(s, info.Name, policy, costs, bytes); err != nil {
-					return err
+		for _, info := range Kinds() {
+			if info.Async || info.Bidirectional && a.p.OneCopy || !info.Chunks && info.DefaultChunks != chunks {
+				continue
+			}
+			base, err := Build(info.Name, Config{Ranks: a.p.Ranks, Microbatches: a.p.Microbatches, Chunks: chunks})
+			if err != nil {
+				continue // not for these ranks and micro-batches
+			}
+			for _, placement := range Placements() {
+				for _, concat := range a.concats(placement) {
+					m := member{info.Name, chunks, Policy{placement, concat}, 0}
+					s, err := TwoBP(base, m.policy)
+					if err != nil {
+						return err
+					}
+					t, err := Simulate(s, costs)
+					if err != nil {
+						return err
+					}
+					m.makespan = t.Makespan()
+					list = append(list, m)
 				}
 			}
+		}
+	}
+	slices.SortStableFunc(list, func(x, y member) int { return cmp.Compare(x.makespan, y.makespan) })
+	for _, m := range list {
+		s, err := make(m)
+		if err != nil {
+			return err
+		}
+		costs, bytes, _ := a.p.Model(s.Stages)
+		if _, err := a.consider(s, m.kind, m.policy, costs, bytes); err != nil {
+			return err
+		}
+		if a.best.Schedule != nil {
+			break
 		}
 	}
 	return nil

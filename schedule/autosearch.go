@@ -7,13 +7,13 @@ import (
 
 // own searches for orders of its own: on each map of stages to ranks list scheduling with rules that are
 // searched over, then annealing from what that found.
-func (a *auto) own() {
+func (a *auto) own() error {
 	var maps []*mapSearch
 	for _, chunks := range a.p.Chunks {
 		maps = append(maps, a.maps(chunks)...)
 	}
 	if len(maps) == 0 {
-		return
+		return nil
 	}
 	a.best.Bound = math.Inf(1)
 	for _, m := range maps {
@@ -23,9 +23,11 @@ func (a *auto) own() {
 		if m.bound >= a.best.Makespan*(1-1e-9) {
 			continue // nothing to find here
 		}
-		m.list(a, rand.New(rand.NewPCG(uint64(i), uint64(m.s.Stages))), a.p.Ops/len(maps))
+		if err := m.list(a, rand.New(rand.NewPCG(uint64(i), uint64(m.s.Stages))), a.p.Ops/len(maps)); err != nil {
+			return err
+		}
 	}
-	a.annealAll(maps)
+	return a.annealAll(maps)
 }
 
 // mapSearch is the search on one map of stages to ranks.
@@ -37,6 +39,8 @@ type mapSearch struct {
 	bound float64
 	best  [][]Op // the best order found; nil: none
 	span  float64
+	// listed is what list scheduling found.
+	listed [][]Op
 }
 
 // maps returns the maps of one number of chunks.
@@ -72,78 +76,133 @@ func (a *auto) maps(chunks int) (list []*mapSearch) {
 	return list
 }
 
-// list searches the rules of list scheduling.
-func (m *mapSearch) list(a *auto, rng *rand.Rand, ops int) {
-	q := &listSearch{auto: a, costs: m.costs, l: newLister(m.s.Clone(), m.costs), rng: rng, least: math.Inf(1), bound: m.bound, budget: ops}
-	if m.limit != nil {
-		q.l.limitBytes(m.bytes, m.limit)
+// list searches the rules of list scheduling. Where what it finds needs more than the limit, or less than the
+// bytes of the model say, the search is repeated with limits that are lower or higher by as much.
+func (m *mapSearch) list(a *auto, rng *rand.Rand, ops int) error {
+	for try := range limitTries {
+		q := &listSearch{auto: a, costs: m.costs, l: newLister(m.s.Clone(), m.costs), rng: rng, least: math.Inf(1), bound: m.bound, budget: ops / (try + 1)}
+		if m.limit != nil {
+			q.l.limitBytes(m.bytes, m.limit)
+		}
+		q.run()
+		if q.best == nil {
+			return nil
+		}
+		done, err := m.offer(a, q.l.s.Clone().Programs, q.least, try)
+		if done || err != nil {
+			return err
+		}
 	}
-	q.run()
-	if q.best == nil {
-		return
-	}
-	m.best, m.span = q.l.s.Clone().Programs, q.least
-	a.offer(m)
+	return nil
 }
 
-// offer hands the best order of a map to Auto, as it is and with W joined or fused where that is cheaper.
-func (a *auto) offer(m *mapSearch) {
+// limitTries bounds how often limits are corrected.
+const limitTries = 5
+
+// offer hands an order to Auto, as it is and with W joined or fused where that is cheaper, and keeps it
+// as the map's best where it fits. Where not, or where a first try leaves memory, the map's limits are corrected, and done is false.
+func (m *mapSearch) offer(a *auto, programs [][]Op, span float64, try int) (done bool, err error) {
 	s := m.s.Clone()
-	s.Programs = m.best
-	for _, form := range []*Schedule{s, joinWeights(s, a.p.Concat), fuseAdjacent(s)} {
-		// An order that was simulated before always runs.
-		_ = a.consider(form, "auto", Policy{}, m.costs, m.bytes)
+	s.Programs = programs
+	peak, err := a.peak(s, m.bytes)
+	if err != nil {
+		return true, err
 	}
-}
-
-// The share of its visits that annealing spends on all maps alike, before it stays with the best one, and the
-// runs that follow, each from the best order so far, by their first temperature in mean times of an op.
-const (
-	visitsPerOp   = 25 // of Problem.Ops
-	largeVisits   = 8  // times as many for large problems,
-	largeOps      = 1000
-	sharedRounds  = 2
-	annealedMaps  = 0.4
-	coldest       = 0.02
-	hopelessShare = 1.15 // of the best makespan: a map's that is left out after the first round
-)
-
-var heats = []float64{1, 3, 0.5, 1, 0.25}
-
-// annealAll anneals the orders of all maps, then that of the best.
-func (a *auto) annealAll(maps []*mapSearch) {
-	n := 3 * a.p.Microbatches * maps[len(maps)-1].s.Stages
-	visits := float64(a.p.Ops) * visitsPerOp * min(largeVisits, 1+float64(n)*(largeVisits-1)/largeOps)
-	shared := annealedMaps * visits / float64(len(maps)*sharedRounds)
-	for round := range sharedRounds {
-		for i, m := range maps {
-			if m.best != nil && (round == 0 || m.span < hopelessShare*a.best.Makespan) {
-				m.anneal(a, int(shared), []float64{3, 1}[round], uint64(100*round+i))
+	if a.fits(peak) {
+		if span < m.span {
+			m.best, m.span = programs, span
+		}
+		if m.listed == nil {
+			m.listed = programs
+		}
+		for _, form := range []*Schedule{s, joinWeights(s, a.p.Concat), fuseAdjacent(s)} {
+			if _, err := a.consider(form, "auto", Policy{}, m.costs, m.bytes); err != nil {
+				return true, err
 			}
 		}
 	}
-	best := maps[0]
-	for _, m := range maps {
-		if m.span < best.span {
-			best = m
+	if a.p.Peak == nil || m.limit == nil {
+		return true, nil
+	}
+	done = true
+	for r, n := range PeakBytes(s, m.bytes) {
+		over := peak[r] - a.limit(r)
+		switch {
+		case over > 0:
+			m.limit[r] -= over
+			done = false
+		case try == 0 && peak[r] < n: // there is more room than the bytes say
+			m.limit[r] += n - peak[r]
+			done = false
 		}
 	}
-	for round, hot := range heats {
-		if best.best != nil {
-			best.anneal(a, int((1-annealedMaps)*visits)/len(heats), hot, uint64(1000+round))
+	return done, nil
+}
+
+// How annealing is done: the ops that it visits, by Problem.Ops, and more for large problems; and
+// the temperature at which every visit ends, in mean times of an op.
+const (
+	visitsPerOp = 40
+	largeVisits = 4    // times as many where there are
+	largeOps    = 1000 // so many ops or more
+	coldOps     = 3000 // and the temperature is lower, in proportion, where there are more
+	coldest     = 0.02
+)
+
+// round is an annealing run on the maps that take part.
+type round struct {
+	hot    float64 // the temperature that it starts at, in mean times of an op
+	fresh  bool    // from what list scheduling found, and not from the map's best
+	within float64 // how much slower than the best a map may be to take part
+}
+
+// A small problem is begun anew several times. A large one is not, and starts the colder the larger it is.
+var (
+	rounds      = []round{{1, true, math.Inf(1)}, {3, true, 1.15}, {8, true, 1.1}, {3, false, 1.05}, {1, false, 1.03}, {0.5, false, 1.02}}
+	largeRounds = []round{{1, true, math.Inf(1)}, {0.8, false, 1.05}, {0.4, false, 1.02}}
+)
+
+// annealAll anneals the orders of the maps.
+func (a *auto) annealAll(maps []*mapSearch) error {
+	n := 3 * a.p.Microbatches * maps[len(maps)-1].s.Stages
+	visits := float64(a.p.Ops) * visitsPerOp * min(largeVisits, 1+float64(n)*(largeVisits-1)/largeOps)
+	list, scale := rounds, 1.0
+	if n >= largeOps {
+		list, scale = largeRounds, min(1, coldOps/float64(n))
+	}
+	for i, how := range list {
+		least := math.Inf(1)
+		for _, m := range maps {
+			least = min(least, m.span)
+		}
+		var taking []*mapSearch
+		for _, m := range maps {
+			if m.best != nil && m.span <= how.within*least {
+				taking = append(taking, m)
+			}
+		}
+		for k, m := range taking {
+			if err := m.anneal(a, how.fresh, int(visits)/len(list)/len(taking), scale*how.hot, uint64(100*i+k)); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // anneal improves the best order of a map.
-func (m *mapSearch) anneal(a *auto, visits int, hot float64, seed uint64) {
+func (m *mapSearch) anneal(a *auto, fresh bool, visits int, hot float64, seed uint64) error {
 	stop := m.bound * (1 + 1e-9)
 	if m.span <= stop || m.bound >= a.best.Makespan*(1-1e-9) {
-		return
+		return nil
 	}
 	o := newOrders(m.s, m.costs, m.bytes, m.limit, a.p.Concat)
-	if len(o.nodes) > mostAnnealed || !o.set(m.best) {
-		return
+	start := m.best
+	if fresh {
+		start = m.listed
+	}
+	if len(o.nodes) > mostAnnealed || !o.set(start) {
+		return nil
 	}
 	mean := 0.0
 	for i := range o.nodes {
@@ -154,11 +213,11 @@ func (m *mapSearch) anneal(a *auto, visits int, hot float64, seed uint64) {
 	q.run(visits, hot*mean, coldest*mean, stop)
 	a.best.Tried += q.tried
 	if q.span >= m.span {
-		return
+		return nil
 	}
 	copy(o.rank, q.best)
-	m.best, m.span = o.programs(), q.span
-	a.offer(m)
+	_, err := m.offer(a, o.programs(), q.span, 1)
+	return err
 }
 
 // mostAnnealed bounds the ops of a problem that is annealed: a larger one gets too few moves.

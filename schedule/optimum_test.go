@@ -3,12 +3,15 @@ package schedule
 import (
 	"bufio"
 	"encoding/json"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
+// autoProblem is a problem of testdata/auto-problems.jsonl: times and bytes by stage, and the least
+// makespan that CP-SAT has proved (scripts/auto-oracle.py), or the best that is known.
 type autoProblem struct {
 	ID                          string
 	Ranks, Microbatches, Chunks int
@@ -36,6 +39,8 @@ func (a *autoProblem) problem() Problem {
 	return p
 }
 
+func (a *autoProblem) large() bool { return strings.HasPrefix(a.ID, "scale") }
+
 func autoProblems(t testing.TB) (list []autoProblem) {
 	f, err := os.Open("testdata/auto-problems.jsonl")
 	if err != nil {
@@ -54,31 +59,76 @@ func autoProblems(t testing.TB) (list []autoProblem) {
 	return list
 }
 
-func TestAutoOptimum(t *testing.T) {
-	optimal, small, worst := 0, 0, 0.0
+// solve searches, holds the result against the problem, and returns how far it is above the best known.
+func (a *autoProblem) solve(t testing.TB, ops int) float64 {
+	p := a.problem()
+	p.Ops = ops
+	s, err := Auto(p)
+	if err != nil {
+		t.Errorf("%s: %v", a.ID, err)
+		return math.Inf(1)
+	}
+	if err := Check(s.Schedule); err != nil {
+		t.Errorf("%s: %v", a.ID, err)
+	}
+	costs, bytes, _ := p.Model(s.Schedule.Stages)
+	if a.Limit != nil && slices.Max(PeakBytes(s.Schedule, bytes)) > *a.Limit {
+		t.Errorf("%s: a rank holds %d bytes of %d", a.ID, slices.Max(PeakBytes(s.Schedule, bytes)), *a.Limit)
+	}
+	known := max(a.Optimum, a.Found)
+	if known == 0 {
+		known = s.Makespan
+	}
+	if got := simulate(t, s.Schedule, costs).Makespan(); got != s.Makespan || got < a.Optimum || s.Bound > known || s.Bound <= 0 {
+		t.Errorf("%s: makespan %v, simulated %v, bound %v, known %v", a.ID, s.Makespan, got, s.Bound, known)
+	}
+	return s.Makespan/known - 1
+}
+
+// With a twelfth of its budget the search is near the optimum of some problems that defeat list scheduling, and never
+// better than what is proved.
+func TestAutoNearOptimum(t *testing.T) {
 	for _, p := range autoProblems(t) {
-		if want := os.Getenv("ONLY"); want != "" && !strings.Contains(p.ID, want) {
-			continue
-		}
-		begin := time.Now()
-		s, err := Auto(p.problem())
-		if err != nil {
-			t.Errorf("%s: %v", p.ID, err)
-			continue
-		}
-		best := max(p.Optimum, p.Found)
-		off := s.Makespan/best - 1
-		t.Logf("%-24s %v of %v: %+.2f %%, family %v, bound %v, %s, %v", p.ID, s.Makespan, best, 100*off, s.Family, s.Bound, s.Kind, time.Since(begin))
-		if s.Bound > best && best > 0 || s.Bound > s.Makespan {
-			t.Errorf("%s: bound %v, but %v is known", p.ID, s.Bound, best)
-		}
-		if !strings.HasPrefix(p.ID, "scale") {
-			small++
-			worst = max(worst, off)
-			if off <= 1e-9 {
-				optimal++
+		switch p.ID {
+		case "1-11-8", "2-12-64", "2-12-48", "2-12-36", "1-11-72", "1-1-28", "2-12-2", "1-11-37":
+			if off := p.solve(t, 120_000); off > 0.02 {
+				t.Errorf("%s: %.2f %% above the optimum", p.ID, 100*off)
 			}
 		}
 	}
-	t.Logf("%d of %d optimal, worst %.2f %%", optimal, small, 100*worst)
+}
+
+// Of the small problems 95 % are solved to the optimum, and none is off by more than 2 %.
+func TestAutoOptimum(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two minutes")
+	}
+	optimal, small, worst := 0, 0, 0.0
+	for _, p := range autoProblems(t) {
+		if p.large() {
+			continue
+		}
+		off := p.solve(t, 0)
+		if off > 1e-9 {
+			t.Logf("%s: %.2f %% above the optimum", p.ID, 100*off)
+		} else {
+			optimal++
+		}
+		small++
+		worst = max(worst, off)
+	}
+	if float64(optimal) < 0.95*float64(small) || worst > 0.02 {
+		t.Errorf("%d of %d optimal, the worst %.2f %% above", optimal, small, 100*worst)
+	}
+}
+
+// BenchmarkAutoProblems reports how far each result is above the best known makespan.
+func BenchmarkAutoProblems(b *testing.B) {
+	for _, p := range autoProblems(b) {
+		b.Run(p.ID, func(b *testing.B) {
+			for b.Loop() {
+				b.ReportMetric(100*p.solve(b, 0), "%-above")
+			}
+		})
+	}
 }

@@ -315,7 +315,7 @@ func (o *orders) span() (end float64) {
 // update computes the times of the marked ops, and of those that follow from them. It returns false,
 // with all times as before, where an op shows that the makespan is above bound; an order that waits for
 // itself ends so too. tails says that those known are of use: that nothing was moved behind what is marked.
-func (o *orders) update(bound, slack float64) bool {
+func (o *orders) update(bound float64, tails bool) bool {
 	o.log = o.log[:0]
 	for at := o.marked.first(0); at >= 0; {
 		o.marked.clear(at)
@@ -327,10 +327,10 @@ func (o *orders) update(bound, slack float64) bool {
 			o.now[id] = t
 			x := &o.nodes[id]
 			least := x.least
-			if !o.moving[id] {
-				least = max(least, o.tail[id]-slack)
+			if tails && !o.moving[id] {
+				least = max(least, o.tail[id])
 			}
-			if t.end+least > bound {
+			if t.end+least > bound || len(o.log) > hopeless*len(o.nodes) {
 				o.revert()
 				return false
 			}
@@ -348,6 +348,9 @@ func (o *orders) update(bound, slack float64) bool {
 	}
 	return true
 }
+
+// hopeless is how often an update may visit every op: an order that waits for itself need not take time.
+const hopeless = 20
 
 func (o *orders) mark(id int32) int {
 	at := int(o.at[id])
