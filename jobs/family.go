@@ -54,9 +54,13 @@ func withKeys(list []Key, after string, owners []owner) []Key {
 	return slices.Insert(list, at, keys...)
 }
 
+// families lists the default one first: its keys are those that most jobs have.
 func families() (owners []owner) {
 	for _, f := range model.Families() {
 		owners = append(owners, owner{f.Name, f.Keys})
+		if f.Name == model.DefaultKind {
+			owners[0], owners[len(owners)-1] = owners[len(owners)-1], owners[0]
+		}
 	}
 	return owners
 }

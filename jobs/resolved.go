@@ -19,7 +19,7 @@ func (s *Spec) Resolved() []byte {
 			fmt.Fprintf(&b, "\n[%s]\n", t.Name)
 		}
 		for i := range keyList {
-			if k := &keyList[i]; k.table() == t.Name {
+			if k := &keyList[i]; k.table() == t.Name && k.of(s.Model.Kind) {
 				fmt.Fprintf(&b, "%s = %s\n", k.leaf(), tomlValue(field(&c, k.Name).Interface()))
 			}
 		}

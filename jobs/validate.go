@@ -217,8 +217,12 @@ func (l *loader) validateAsync() {
 	if clip := s.Optimizer.Clip; l.ok("optimizer.clip") && clip > 0 {
 		l.mistake("optimizer.clip", fmt.Sprintf("%s needs the gradient norm over all stages, and %s updates each stage at its own time within the step", formatFloat(clip), name), "0, or a synchronous schedule.kind", "")
 	}
-	if l.ok("model.tied") && s.Model.Tied {
-		l.mistake("model.tied", fmt.Sprintf("the gradients of embedding and head must be added before an update, and %s updates each stage at its own time within the step", name), "false, or a synchronous schedule.kind", "")
+	tied, right := "model.tied", "false, or a synchronous schedule.kind"
+	if !keysByName[tied].of(s.Model.Kind) { // the family always is
+		tied, right = "model.kind", "another family, or a synchronous schedule.kind"
+	}
+	if l.ok(tied) && s.Model.Tied {
+		l.mistake(tied, fmt.Sprintf("the gradients of embedding and head must be added before an update, and %s updates each stage at its own time within the step", name), right, "")
 	}
 }
 

@@ -28,6 +28,11 @@ type Rows interface {
 	// dbeta; dy, x T, dgamma and dbeta F32.
 	LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd Buffer, rows, dim int)
 
+	// AddBias adds b to each row of x in place; x (T) rows×dim, b (T) dim.
+	AddBias(x, b Buffer, rows, dim int)
+	// AddColumns adds Σ_rows dy to dbias, AddBias's gradient; dy (T) rows×dim, dbias F32.
+	AddColumns(dbias, dy Buffer, rows, dim int)
+
 	// Rotary turns the first `heads` heads of each row of x (T, row stride ld) by the
 	// row's position (row mod seq), rotate-half convention (arXiv 2104.09864, as in
 	// Hugging Face LLaMA), in place; inverse turns back (the backward pass).

@@ -8,7 +8,7 @@ import "github.com/pipetrain/pipetrain/kernels"
 type attention struct {
 	weightless
 	heads, kvHeads, headDim int
-	theta                   float32
+	theta                   float32 // 0: no rotary position
 	typ                     kernels.DType
 	lse                     *slot // log-sum-exp of the scores
 }
@@ -34,6 +34,9 @@ func (a attention) work(p Pass, d kernels.Ops, s Shape) int64 {
 }
 
 func (a attention) rotate(c *Call, qkv kernels.Buffer, back bool) {
+	if a.theta == 0 {
+		return
+	}
 	c.Dev.Rotary(qkv, c.Shape.Rows(), c.Shape.Seq, a.heads+a.kvHeads, a.headDim, a.in().Width, a.theta, back)
 }
 

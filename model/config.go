@@ -25,6 +25,7 @@ type Config struct {
 	NormEps    float64 `toml:"norm_eps"`
 	Norm       string  `toml:"norm"`
 	Activation string  `toml:"activation"`
+	Positions  int     `toml:"positions"`
 	// Type is what layers read and write: F32, or BF16 with the weights rounded to
 	// it. Gradients of weights, statistics and losses are F32 always.
 	Type kernels.DType `toml:"-"`

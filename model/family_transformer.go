@@ -14,24 +14,26 @@ const (
 	ActivationGELU   = "gelu"
 )
 
+// Bounds are far above any use and keep every size that follows within 64 bits.
+var transformerKeys = []Key{
+	{Name: "layers", Doc: "Blocks between embedding and head; at least one for each stage.", Required: true, Min: 1, Max: 1 << 12},
+	{Name: "dim", Doc: "Width of the residual stream.", Required: true, Min: 1, Max: 1 << 18},
+	{Name: "heads", Doc: "Attention heads; `dim / heads` is a whole, even number (rotary embedding turns pairs).", Required: true, Min: 1, Max: 1 << 12},
+	{Name: "kv_heads", Doc: "Heads of keys and values; divides `heads`, fewer is grouped-query attention.", Note: "as `heads`", Follows: []string{"heads"}, Min: 1, Max: 1 << 12},
+	{Name: "ffn", Doc: "Inner width of the feed-forward part.", Note: "8/3 `dim`, rounded up to a multiple of 32; 4 `dim` with `gelu`", Follows: []string{"dim", "activation"}, Min: 1, Max: 1 << 20},
+	{Name: "seq", Doc: "Tokens of a sequence.", Required: true, Min: 1, Max: 1 << 24},
+	{Name: "vocab", Doc: "Size of the vocabulary; bytes need 256.", Note: "256", Min: 1, Max: 1 << 24},
+	{Name: "tied", Doc: "Embedding and head share one matrix."},
+	{Name: "rope_base", Doc: "Base θ of the rotary position embedding.", Min: 1, Max: 1e12, Above: true},
+	{Name: "norm_eps", Doc: "ε of the norms.", Min: 0, Max: 1, Above: true, Below: true},
+	{Name: "norm", Doc: "`rmsnorm` (arXiv 1910.07467), or `layernorm` with gain and bias (arXiv 1607.06450).", Choices: []string{NormRMS, NormLayer}},
+	{Name: "activation", Doc: "Of the feed-forward part: `swiglu` (two joined matrices in, one out), or `gelu` in its tanh form (one in, one out, as GPT-2).", Choices: []string{ActivationSwiGLU, ActivationGELU}},
+}
+
 func init() {
 	registerFamily(Family{
 		Name: "transformer", Doc: "is a decoder with rotary position; as LLaMA unless `norm` or `activation` say otherwise",
-		// Bounds are far above any use and keep every size that follows within 64 bits.
-		Keys: []Key{
-			{Name: "layers", Doc: "Blocks between embedding and head; at least one for each stage.", Required: true, Min: 1, Max: 1 << 12},
-			{Name: "dim", Doc: "Width of the residual stream.", Required: true, Min: 1, Max: 1 << 18},
-			{Name: "heads", Doc: "Attention heads; `dim / heads` is a whole, even number (rotary embedding turns pairs).", Required: true, Min: 1, Max: 1 << 12},
-			{Name: "kv_heads", Doc: "Heads of keys and values; divides `heads`, fewer is grouped-query attention.", Note: "as `heads`", Follows: []string{"heads"}, Min: 1, Max: 1 << 12},
-			{Name: "ffn", Doc: "Inner width of the feed-forward part.", Note: "8/3 `dim`, rounded up to a multiple of 32; 4 `dim` with `gelu`", Follows: []string{"dim", "activation"}, Min: 1, Max: 1 << 20},
-			{Name: "seq", Doc: "Tokens of a sequence.", Required: true, Min: 1, Max: 1 << 24},
-			{Name: "vocab", Doc: "Size of the vocabulary; bytes need 256.", Note: "256", Min: 1, Max: 1 << 24},
-			{Name: "tied", Doc: "Embedding and head share one matrix."},
-			{Name: "rope_base", Doc: "Base θ of the rotary position embedding.", Min: 1, Max: 1e12, Above: true},
-			{Name: "norm_eps", Doc: "ε of the norms.", Min: 0, Max: 1, Above: true, Below: true},
-			{Name: "norm", Doc: "`rmsnorm` (arXiv 1910.07467), or `layernorm` with gain and bias (arXiv 1607.06450).", Choices: []string{NormRMS, NormLayer}},
-			{Name: "activation", Doc: "Of the feed-forward part: `swiglu` (two joined matrices in, one out), or `gelu` in its tanh form (one in, one out, as GPT-2).", Choices: []string{ActivationSwiGLU, ActivationGELU}},
-		},
+		Keys:     transformerKeys,
 		Defaults: Config{RopeBase: 10000, NormEps: 1e-5, Norm: NormRMS, Activation: ActivationSwiGLU},
 		Complete: completeTransformer,
 		Check:    checkTransformer,
@@ -101,14 +103,20 @@ func checkTransformer(c Config, ok func(keys ...string) bool) (wrong []Mistake) 
 		fail("kv_heads", fmt.Sprintf("%d does not divide model.heads = %d", c.KVHeads, c.Heads), "one of "+divisors(c.Heads, c.KVHeads, func(int) bool { return true }))
 	}
 	if len(wrong) == 0 && ok("layers", "dim", "heads", "ffn", "seq", "vocab") {
-		// Operations are counted in int64: 6 for each weight and token, 12 for each pair of tokens and column.
-		layers, dim, seq := float64(c.Layers), float64(c.Dim), float64(c.Seq)
-		ops := 6*seq*dim*(layers*(4*dim+3*float64(c.FFN))+float64(c.Vocab)) + 12*layers*seq*seq*dim
-		if ops > 0x1p62 {
-			fail("", fmt.Sprintf("%.2g operations a sequence are beyond counting", ops), "choose fewer layers, a smaller dim, ffn, vocab or seq")
-		}
+		wrong = append(wrong, countable(c)...)
 	}
 	return wrong
+}
+
+// countable refuses a decoder whose operations go beyond int64: 6 for each weight and token, 12 for each pair of
+// tokens and column.
+func countable(c Config) []Mistake {
+	layers, dim, seq := float64(c.Layers), float64(c.Dim), float64(c.Seq)
+	ops := 6*seq*dim*(layers*(4*dim+3*float64(c.FFN))+float64(c.Vocab)) + 12*layers*seq*seq*dim
+	if ops <= 0x1p62 {
+		return nil
+	}
+	return []Mistake{{"", fmt.Sprintf("%.2g operations a sequence are beyond counting", ops), "choose fewer layers, a smaller dim, ffn, vocab or seq"}}
 }
 
 // headsFor says which numbers of heads fit a width.

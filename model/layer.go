@@ -104,6 +104,7 @@ type Param struct {
 	Parts      []Part
 	Rows, Cols int
 	Vector     bool // saved with shape [Cols]
+	Transposed bool // saved with shape [Cols, Rows]; without Parts
 	Init       Init
 	Decay      bool // weight decay applies (matrices, not gains)
 	// Tie is not empty when the parameter shares its values with the others of the

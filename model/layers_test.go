@@ -36,6 +36,15 @@ func trials() map[string]*trial {
 	add("gpt", Config{Layers: 1, Dim: 20, Heads: 2, KVHeads: 1, Seq: 7, Vocab: 13, Norm: NormLayer, Activation: ActivationGELU}, 2, 2, false)
 	add("bf16", Config{Layers: 1, Dim: 24, Heads: 6, KVHeads: 2, FFN: 21, Seq: 5, Vocab: 11, Type: kernels.BF16}, 3, 3, false)
 	add("gpt-bf16", Config{Layers: 1, Dim: 20, Heads: 2, FFN: 33, Seq: 7, Vocab: 13, Norm: NormLayer, Activation: ActivationGELU, Type: kernels.BF16}, 1, 3, false)
+	for name, typ := range map[string]kernels.DType{"gpt2": kernels.F32, "gpt2-bf16": kernels.BF16} {
+		cfg := Config{Kind: "gpt2", Layers: 2, Dim: 15, Heads: 3, FFN: 7, Seq: 4, Vocab: 11, Positions: 6, Type: typ}.WithDefaults()
+		if err := cfg.Check(); err != nil {
+			panic(err)
+		}
+		for part, l := range map[string]Layer{"embed": newGPT2Embed(cfg), "block": newGPT2Block(cfg, 1), "head": newGPT2Head(cfg)} {
+			out[name+"/"+part] = newTrial(cfg, l, 2, 3)
+		}
+	}
 	return out
 }
 
@@ -109,13 +118,19 @@ func (tr *trial) reference(k int, v values) (t *tape, y mat, x mat, weights []ma
 	for i, p := range tr.layer.Params() {
 		weights = append(weights, t.mat(p.Rows, p.Cols, v.weights[i]))
 	}
+	gpt2 := tr.cfg.Kind == "gpt2"
 	x = t.mat(tr.shape.Rows(), tr.cfg.Dim, v.x)
 	dy := widen(tr.dy[k])
 	switch {
 	case isEmbed(tr.layer):
 		y, x = embedRef(tr.ids[k], weights), nil
+		if gpt2 {
+			y = t.addRef(y, positionsRef(len(y), tr.shape.Seq, weights[1]))
+		}
 	case tr.layer.Name() == "post-norm":
 		y = t.postNormRef(x, weights, tr.cfg)
+	case gpt2 && SlotIndex(tr.layer, SlotDY) >= 0:
+		y = t.gpt2BlockRef(x, weights, tr.cfg)
 	case SlotIndex(tr.layer, SlotDY) >= 0:
 		y = t.blockRef(x, weights, tr.cfg)
 	default:

@@ -2,19 +2,31 @@ package model
 
 import "github.com/pipetrain/pipetrain/kernels"
 
-// linear is y = x·Wᵀ without a bias; W is out × in, the layout of Hugging Face
+// linear is y = x·Wᵀ, plus a bias where it has one; W is out × in, the layout of Hugging Face
 // and PyTorch, so that joined projections are joined rows.
 type linear struct {
 	rows    Rows
 	in, out int
 	w       *weight
+	bias    *weight // nil: none
 }
 
-func newLinear(l *layer, rows Rows, p Param) linear { return linear{rows, p.Cols, p.Rows, l.param(p)} }
+func newLinear(l *layer, rows Rows, p Param) linear {
+	return linear{rows, p.Cols, p.Rows, l.param(p), nil}
+}
+
+func newBiasedLinear(l *layer, rows Rows, p, bias Param) linear {
+	k := newLinear(l, rows, p)
+	k.bias = l.bias(bias)
+	return k
+}
 
 // forward maps x [rows, in] to y [rows, out]; adding by the product itself saves a pass.
 func (l linear) forward(c *Call, m matrices) {
 	l.product(c, true, l.out, l.in, m.y, m.x, m.add)
+	if l.bias != nil {
+		c.Dev.AddBias(m.y, l.bias.of(c), l.rows.In(c.Shape), l.out)
+	}
 }
 
 // backwardInput computes dx = dy·W, [rows, out] to [rows, in].
@@ -40,6 +52,9 @@ func (l linear) product(c *Call, transposed bool, n, k int, to, from, add kernel
 // micro-batches alone decides the bits.
 func (l linear) backwardWeight(c *Call, m matrices) {
 	c.Dev.Gemm(true, false, l.out, l.in, l.rows.In(c.Shape), 1, m.dy, l.out, m.x, l.in, 1, l.w.grad(c), l.in)
+	if l.bias != nil {
+		c.Dev.AddColumns(l.bias.grad(c), m.dy, l.rows.In(c.Shape), l.out)
+	}
 }
 
 func (l linear) work(Pass, kernels.Ops, Shape) int64 { return 0 }

@@ -94,7 +94,7 @@ func TestSharedKeysHaveOneRange(t *testing.T) {
 	was := families
 	defer func() {
 		families = was
-		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "transformer and other: key heads has two ranges") {
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "and other: key heads has two ranges") {
 			t.Errorf("%v", p)
 		}
 	}()
@@ -106,6 +106,23 @@ func TestSharedKeysHaveOneRange(t *testing.T) {
 	other.Keys = []Key{{Name: "heads", Min: 1, Max: 2}}
 	families = was
 	registerFamily(other)
+}
+
+// The parameters of GPT-2 as published: 124 million.
+func TestGPT2Parameters(t *testing.T) {
+	m, err := New(Config{Kind: "gpt2", Layers: 12, Dim: 768, Heads: 12, Seq: 1024, Vocab: 50257})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int64(0)
+	for _, p := range m.Params() {
+		if p.Owned() {
+			n += p.Len()
+		}
+	}
+	if n != 124439808 {
+		t.Errorf("%d parameters", n)
+	}
 }
 
 // TestFLOPs counts by hand.
@@ -133,7 +150,7 @@ func TestFLOPs(t *testing.T) {
 }
 
 func TestCheckReportsAll(t *testing.T) {
-	if _, err := New(Config{Kind: "mamba"}); err == nil || !strings.Contains(err.Error(), `kind "mamba" is unknown; known: transformer`) {
+	if _, err := New(Config{Kind: "mamba"}); err == nil || !strings.Contains(err.Error(), `kind "mamba" is unknown; known: gpt2, transformer`) {
 		t.Errorf("%v", err)
 	}
 	if _, err := New(Config{Layers: 0, Dim: -1, Heads: 1, Seq: 1 << 40, RopeBase: math.NaN(), NormEps: math.Inf(1)}); err == nil {

@@ -68,6 +68,9 @@ func (t *tape) geluRef(x mat) mat {
 
 // rotaryRef turns the pairs (j, j+half) of one head by pos·base^(−2j/headDim).
 func (t *tape) rotaryRef(head []num, pos int, base float64) []num {
+	if base == 0 { // no rotary position
+		return head
+	}
 	half := len(head) / 2
 	out := make([]num, len(head))
 	for j := range half {
@@ -77,6 +80,39 @@ func (t *tape) rotaryRef(head []num, pos int, base float64) []num {
 		out[j+half] = t.add(t.scale(head[j+half], cos), t.scale(head[j], sin))
 	}
 	return out
+}
+
+// biasedRef is x·wᵀ + b.
+func (t *tape) biasedRef(x, w, b mat) mat {
+	y := t.linearRef(x, w)
+	for i := range y {
+		for j := range y[i] {
+			y[i][j] = t.add(y[i][j], b[0][j])
+		}
+	}
+	return y
+}
+
+// gpt2BlockRef takes the parameters in the order of a block of GPT-2's: gains and matrices, then biases, as they come in the block.
+func (t *tape) gpt2BlockRef(x mat, p []mat, cfg Config) mat {
+	d := cfg.Dim
+	qkv := t.biasedRef(t.normRef(x, cfg, p[0], p[6]), p[1], p[7])
+	var q, k, v mat
+	for _, row := range qkv {
+		q, k, v = append(q, row[:d]), append(k, row[d:2*d]), append(v, row[2*d:])
+	}
+	h1 := t.addRef(x, t.biasedRef(t.attentionRef(q, k, v, cfg), p[2], p[8]))
+	hidden := t.biasedRef(t.normRef(h1, cfg, p[3], p[9]), p[4], p[10])
+	return t.addRef(h1, t.biasedRef(t.geluRef(hidden), p[5], p[11]))
+}
+
+// positionsRef are the rows of a table of positions for this many rows of sequences.
+func positionsRef(rows, seq int, table mat) mat {
+	var y mat
+	for i := range rows {
+		y = append(y, table[i%seq])
+	}
+	return y
 }
 
 // attentionRef is causal attention over one sequence after another.

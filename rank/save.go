@@ -27,6 +27,8 @@ type savedPart struct {
 	shape []int
 	off   int64 // elements
 	n     int64
+	// turned: the file has the matrix transposed, in this shape.
+	turned bool
 }
 
 // savedParts lists the tensors of a parameter at an offset; owner, the first
@@ -37,12 +39,15 @@ func savedParts(p, owner model.Param, off int64) []savedPart {
 		if p.Vector {
 			shape = []int{p.Cols}
 		}
-		return []savedPart{{owner.Name, shape, off, p.Len()}}
+		if p.Transposed {
+			shape = []int{p.Cols, p.Rows}
+		}
+		return []savedPart{{owner.Name, shape, off, p.Len(), p.Transposed}}
 	}
 	var parts []savedPart
 	for i, part := range p.Parts {
 		n := int64(part.Rows) * int64(p.Cols)
-		parts = append(parts, savedPart{owner.Parts[i].Name, []int{part.Rows, p.Cols}, off, n})
+		parts = append(parts, savedPart{owner.Parts[i].Name, []int{part.Rows, p.Cols}, off, n, false})
 		off += n
 	}
 	return parts
@@ -74,9 +79,9 @@ func (tr *Trainer) Save(ctx context.Context, dir string, step int, program strin
 		if !owned || tr.place.Replica != 0 {
 			return nil
 		}
-		weights = append(weights, checkpoint.Tensor{Name: part.name, DType: "F32", Shape: part.shape, Bytes: tr.hostCopy(st.weights, part)})
+		weights = append(weights, checkpoint.Tensor{Name: part.name, DType: "F32", Shape: part.shape, Bytes: tr.stored(st.weights, part)})
 		for k, name := range states {
-			state = append(state, checkpoint.Tensor{Name: part.name + "." + name, DType: "F32", Shape: part.shape, Bytes: tr.hostCopy(st.states[k], part)})
+			state = append(state, checkpoint.Tensor{Name: part.name + "." + name, DType: "F32", Shape: part.shape, Bytes: tr.stored(st.states[k], part)})
 		}
 		return nil
 	})
@@ -128,6 +133,27 @@ func (tr *Trainer) blame(err *checkpoint.SaveError) error {
 		return err
 	}
 	return &exitcode.BlamedError{Rank: err.Failed[0].Rank, Err: err}
+}
+
+// stored returns the bytes of a part as its file has them.
+func (tr *Trainer) stored(b kernels.Block, part savedPart) []byte {
+	host := tr.hostCopy(b, part)
+	if !part.turned {
+		return host
+	}
+	values := unsafe.Slice((*float32)(unsafe.Pointer(&host[0])), part.n)
+	return float32Bytes(transpose(values, part.shape[1], part.shape[0]))
+}
+
+// transpose returns a matrix of rows × cols as cols × rows.
+func transpose(x []float32, rows, cols int) []float32 {
+	out := make([]float32, len(x))
+	for i := range rows {
+		for j := range cols {
+			out[j*rows+i] = x[i*cols+j]
+		}
+	}
+	return out
 }
 
 // hostCopy returns the bytes of a part: in place where the host can address them.
@@ -230,6 +256,9 @@ func (tr *Trainer) restore(c *checkpoint.Checkpoint) error {
 			}
 			if !slices.Equal(shape, part.shape) {
 				return fmt.Errorf("checkpoint: %s has shape %v, the job's model wants %v: the checkpoint is of another model", name, shape, part.shape)
+			}
+			if part.turned {
+				x = transpose(x, part.shape[0], part.shape[1])
 			}
 			tr.dev.CopyIn(b.As(kernels.F32).Slice(part.off, part.n), float32Bytes(x))
 			return nil

@@ -89,3 +89,25 @@ func checkpointTells(t *testing.T, run string) {
 		}
 	}
 }
+
+// GPT-2's files hold some matrices transposed. A run that continues from them on other ranks goes on to the same bits.
+func TestGPT2Resumes(t *testing.T) {
+	job, dir := writeJob(t, strings.ReplaceAll(strings.ReplaceAll(tinyJob, `kind = "transformer"`, `kind = "gpt2"`), "kv_heads = 2\n", "")), t.TempDir()
+	whole, again := filepath.Join(dir, "whole"), filepath.Join(dir, "again")
+	mustRun(t, "--quiet", "--out", whole, job)
+	if err := os.CopyFS(again, os.DirFS(whole)); err != nil {
+		t.Fatal(err)
+	}
+	for _, later := range []string{"step-00000012", "step-00000008"} {
+		if err := os.RemoveAll(filepath.Join(again, "checkpoints", later)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustRun(t, "--quiet", "--resume", "--out", again, "--set", "parallel.stages=2", job)
+	if s := call("checkpoint", "diff", whole, again); s.code != 0 {
+		t.Errorf("%+v", s)
+	}
+	if s := call("checkpoint", "show", whole); !strings.Contains(spaces.ReplaceAllString(s.stdout, " "), "transformer.h.0.attn.c_attn.weight F32 [32 96]") {
+		t.Errorf("%+v", s)
+	}
+}

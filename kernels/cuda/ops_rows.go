@@ -57,6 +57,30 @@ func (d *Device) LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd kernel
 		f32(op, "mean", mean, int64(rows)), f32(op, "rstd", rstd, int64(rows)))
 }
 
+// biasColumns is bias.cu's kBiasColumns.
+const biasColumns = 4096
+
+// AddBias adds b to each row of x.
+func (d *Device) AddBias(x, b kernels.Buffer, rows, dim int) {
+	const op = "AddBias"
+	t := float(op, "x", x)
+	d.args.Reset().Addr(want(op, "x", x, t, area(rows, dim))).Addr(want(op, "b", b, t, int64(dim))).Int(dim)
+	if rows == 0 || dim == 0 {
+		return
+	}
+	d.perform(op, func() error {
+		return d.launch("add_bias", t, grid{x: rows, y: tilesOf(dim, biasColumns), threads: rowThreads(min(dim, biasColumns), packOf(t), 256)})
+	})
+}
+
+// AddColumns adds Σ_rows dy to dbias, which is f32.
+func (d *Device) AddColumns(dbias, dy kernels.Buffer, rows, dim int) {
+	const op = "AddColumns"
+	t := float(op, "dy", dy)
+	to := []uintptr{f32(op, "dbias", dbias, int64(dim))}
+	d.columns(op, "bias_backward_weight", t, rows, dim, to, want(op, "dy", dy, t, area(rows, dim)))
+}
+
 // rows launches a block for each row of n elements.
 func (d *Device) rows(op, name string, t kernels.DType, rows, n, most int) {
 	if rows == 0 {

@@ -55,6 +55,16 @@ func (f *farOps) LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd kernel
 	f.do(func(d kernels.Device) { d.LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd, rows, dim) })
 }
 
+// AddBias is kernels.Ops's.
+func (f *farOps) AddBias(x, b kernels.Buffer, rows, dim int) {
+	f.do(func(d kernels.Device) { d.AddBias(x, b, rows, dim) })
+}
+
+// AddColumns is kernels.Ops's.
+func (f *farOps) AddColumns(dbias, dy kernels.Buffer, rows, dim int) {
+	f.do(func(d kernels.Device) { d.AddColumns(dbias, dy, rows, dim) })
+}
+
 // Rotary is kernels.Ops's.
 func (f *farOps) Rotary(x kernels.Buffer, rows, seq, heads, headDim, ld int, theta float32, inverse bool) {
 	f.do(func(d kernels.Device) { d.Rotary(x, rows, seq, heads, headDim, ld, theta, inverse) })

@@ -16,6 +16,8 @@ type hooks struct {
 	onLayerNormForward        func(dev kernels.Device, y, mean, rstd, x, gamma, beta kernels.Buffer, rows, dim int, eps float32)
 	onLayerNormBackwardInput  func(dev kernels.Device, dx, dy, x, mean, rstd, gamma kernels.Buffer, rows, dim int, accumulate bool)
 	onLayerNormBackwardWeight func(dev kernels.Device, dgamma, dbeta, dy, x, mean, rstd kernels.Buffer, rows, dim int)
+	onAddBias                 func(dev kernels.Device, x, b kernels.Buffer, rows, dim int)
+	onAddColumns              func(dev kernels.Device, dbias, dy kernels.Buffer, rows, dim int)
 	onRotary                  func(dev kernels.Device, x kernels.Buffer, rows, seq, heads, headDim, ld int, theta float32, inverse bool)
 	onSwiGLUForward           func(dev kernels.Device, y, gu kernels.Buffer, rows, ffn int)
 	onSwiGLUBackward          func(dev kernels.Device, dgu, dy, gu kernels.Buffer, rows, ffn int)
@@ -95,6 +97,20 @@ func (h *hooks) LayerNormBackwardWeight(dgamma, dbeta, dy, x, mean, rstd kernels
 		h.onLayerNormBackwardWeight = kernels.Device.LayerNormBackwardWeight
 	}
 	h.onLayerNormBackwardWeight(h.Device, dgamma, dbeta, dy, x, mean, rstd, rows, dim)
+}
+
+func (h *hooks) AddBias(x, b kernels.Buffer, rows, dim int) {
+	if h.onAddBias == nil {
+		h.onAddBias = kernels.Device.AddBias
+	}
+	h.onAddBias(h.Device, x, b, rows, dim)
+}
+
+func (h *hooks) AddColumns(dbias, dy kernels.Buffer, rows, dim int) {
+	if h.onAddColumns == nil {
+		h.onAddColumns = kernels.Device.AddColumns
+	}
+	h.onAddColumns(h.Device, dbias, dy, rows, dim)
 }
 
 func (h *hooks) Rotary(x kernels.Buffer, rows, seq, heads, headDim, ld int, theta float32, inverse bool) {

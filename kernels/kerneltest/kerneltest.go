@@ -37,7 +37,7 @@ type Case struct {
 // Cases returns all cases, sorted by operation; those of bf16 have a name that ends in "/bf16".
 func Cases() []Case {
 	var all []Case
-	for _, c := range slices.Concat(memoryCases, gemmCases, embeddingCases, normCases, layerNormCases, rotaryCases,
+	for _, c := range slices.Concat(memoryCases, gemmCases, embeddingCases, normCases, layerNormCases, biasCases, rotaryCases,
 		attentionCases, swigluCases, geluCases, lossCases, elementwiseCases, convertCases, optimizerCases) {
 		all = append(all, c)
 		if c.bothTypes {

@@ -115,6 +115,16 @@ func TestSuiteCatchesFaults(t *testing.T) {
 		{"RMSNormBackwardWeight loses the last row", "RMSNorm/BackwardWeight", broken{hooks: hooks{onRMSNormBackwardWeight: func(d kernels.Device, dgamma, dy, x, rstd kernels.Buffer, rows, dim int) {
 			d.RMSNormBackwardWeight(dgamma, dy, x, rstd, rows-1, dim)
 		}}}},
+		{"AddBias adds the bias to the first row alone", "AddBias", broken{hooks: hooks{onAddBias: func(d kernels.Device, x, b kernels.Buffer, rows, dim int) {
+			d.AddBias(x, b, min(1, rows), dim)
+		}}}},
+		{"AddColumns overwrites", "AddColumns", broken{hooks: hooks{onAddColumns: func(d kernels.Device, dbias, dy kernels.Buffer, rows, dim int) {
+			d.Zero(dbias)
+			d.AddColumns(dbias, dy, rows, dim)
+		}}}},
+		{"AddColumns loses the last row", "AddColumns", broken{hooks: hooks{onAddColumns: func(d kernels.Device, dbias, dy kernels.Buffer, rows, dim int) {
+			d.AddColumns(dbias, dy, rows-1, dim)
+		}}}},
 		{"Add leaves the tail unwritten", "Add", broken{hooks: hooks{onAdd: func(d kernels.Device, dst, a, b kernels.Buffer) {
 			n := dst.Len / 16 * 16
 			d.Add(dst.Slice(0, n), a.Slice(0, n), b.Slice(0, n))
