@@ -275,7 +275,7 @@ func TestBadWorld(t *testing.T) {
 		}{
 			"too few ranks":   {nil, "-n 4"},
 			"local transport": {[]string{"--set", "parallel.stages=2", "--set", "transport.kind=local"}, `use "auto" or "mpi"`},
-			"bad job":         {[]string{"--set", "model.heads=7"}, "does not divide"},
+			"bad job":         {[]string{"--set", "model.heads=7"}, "heads: 7 does not divide"},
 		} {
 			t.Run(family+"/"+name, func(t *testing.T) {
 				before := sharedMemory(t)
