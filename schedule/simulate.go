@@ -140,10 +140,10 @@ func (sim *simulation) run(r int) error {
 		end := start
 		if ok {
 			var err error
-			switch {
-			case o.Kind.IsSend():
+			switch kinds[o.Kind].class {
+			case sends:
 				end, err = sim.send(o, start, &events[at])
-			case o.Kind.IsTransfer():
+			case receives, waits:
 				start, sim.now[r] = now, end
 			default:
 				end, ok, err = sim.compute(o, r, start)

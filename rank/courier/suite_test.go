@@ -216,24 +216,27 @@ func again(ctx context.Context, n node, me int) error {
 	return nil
 }
 
-// cancelled waits for a message that comes only after the wait was given up, and then for another.
+// cancelled waits for a message that is sent only after the wait was given up, and then for another.
 func cancelled(ctx context.Context, n node, me int) error {
 	const size = 64
-	const tag = 900
-	if me == 0 {
-		time.Sleep(30 * time.Millisecond)
-		for i := range 2 {
-			p, err := n.courier.Send(ctx, 1, tag+i, n.slot(0, size))
-			if err != nil {
-				return err
-			}
-			if err := p.Wait(ctx); err != nil {
-				return err
-			}
+	const given, other, asked = 900, 901, 902 // tags
+	one := func(start func(context.Context, int, int, kernels.Buffer) (Parcel, error), tag, slot int) error {
+		p, err := start(ctx, 1-me, tag, n.slot(slot, size))
+		if err != nil {
+			return err
 		}
-		return nil
+		return p.Wait(ctx)
 	}
-	p, err := n.courier.Recv(ctx, 0, tag, n.slot(0, size))
+	if me == 0 {
+		if err := one(n.courier.Recv, asked, 1); err != nil {
+			return err
+		}
+		if err := one(n.courier.Send, given, 0); err != nil {
+			return err
+		}
+		return one(n.courier.Send, other, 0)
+	}
+	p, err := n.courier.Recv(ctx, 0, given, n.slot(0, size))
 	if err != nil {
 		return err
 	}
@@ -242,8 +245,8 @@ func cancelled(ctx context.Context, n node, me int) error {
 	if err := p.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("after its context's end the wait says %v", err)
 	}
-	if p, err = n.courier.Recv(ctx, 0, tag+1, n.slot(1, size)); err != nil {
+	if err := one(n.courier.Send, asked, 2); err != nil {
 		return err
 	}
-	return p.Wait(ctx)
+	return one(n.courier.Recv, other, 1)
 }
