@@ -57,6 +57,9 @@ func (p *Plan) compare(o Options) error {
 		return err
 	}
 	p.Alternatives = append(p.Alternatives, results...)
+	if !o.Auto {
+		j.effort = asideOps
+	}
 	if o.Auto || 3*p.Program.Ranks*p.Program.Microbatches*2 <= autoOps {
 		if r := j.tryAuto(exact); r != nil {
 			p.Alternatives = append(p.Alternatives, r)
@@ -191,6 +194,9 @@ func (j *job) simulate(r *Result, s *schedule.Schedule, exact bool) (*schedule.S
 	}
 	return s, withoutTransfers(t), cut, nil
 }
+
+// asideOps is the effort of a search that nobody asked for: about a second.
+const asideOps = 150_000
 
 // tryAuto searches for a schedule; nil where none fits.
 func (j *job) tryAuto(exact bool) *Result {

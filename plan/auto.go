@@ -63,7 +63,7 @@ func (j *job) searchWith(oneCopy bool) (*schedule.Solution, error) {
 			}
 			return c.costs, c.bytes, true
 		},
-		Peak: j.peak,
+		Peak: j.peak, Ops: j.effort,
 	}
 	if limit := int64(j.spec.Schedule.MemoryLimit); limit > 0 {
 		problem.Limit = []int64{limit}

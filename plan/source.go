@@ -20,6 +20,7 @@ type job struct {
 	states int // of the optimizer, each as large as the weights
 	ops    kernels.Ops
 	source costs.Source
+	effort int                // of a search, as schedule.Problem.Ops
 	found  *schedule.Solution // by the search, where there was one
 	cuts   map[int]*cutting   // by stages; made before, read by all workers
 }

@@ -131,7 +131,7 @@ func (m *mapSearch) offer(a *auto, programs [][]Op, span float64, try int) (done
 		case over > 0:
 			m.limit[r] -= over
 			done = false
-		case try == 0 && peak[r] < n: // there is more room than the bytes say
+		case try == 0 && peak[r] < n: // there is more memory than the bytes say
 			m.limit[r] += n - peak[r]
 			done = false
 		}
@@ -144,7 +144,7 @@ func (m *mapSearch) offer(a *auto, programs [][]Op, span float64, try int) (done
 const (
 	visitsPerOp = 40
 	largeVisits = 4    // times as many where there are
-	largeOps    = 1000 // so many ops or more
+	largeOps    = 500  // so many ops or more
 	coldOps     = 3000 // and the temperature is lower, in proportion, where there are more
 	coldest     = 0.02
 )
@@ -168,7 +168,7 @@ func (a *auto) annealAll(maps []*mapSearch) error {
 	visits := float64(a.p.Ops) * visitsPerOp * min(largeVisits, 1+float64(n)*(largeVisits-1)/largeOps)
 	list, scale := rounds, 1.0
 	if n >= largeOps {
-		list, scale = largeRounds, min(1, coldOps/float64(n))
+		list, scale = largeRounds, coldOps/float64(n)
 	}
 	for i, how := range list {
 		least := math.Inf(1)

@@ -123,16 +123,16 @@ func shorten(o *orders, s *Schedule, costs Costs) {
 
 // earlier returns how many micro-batches before an F its rank must have finished I of, and W of, for want of memory.
 // All that are begun and not that far hold memory, since a stage takes them in order.
-func (o *orders) earlier(i int32, room int64) (input, weight int32) {
+func (o *orders) earlier(i int32, limit int64) (input, weight int32) {
 	x := &o.nodes[i]
 	forward, gradient := x.alloc, o.nodes[i+x.n].alloc
 	least := min(forward, o.nodes[i+2*x.n].free)
 	input, weight = x.n, x.n
 	if forward > 0 {
-		input = int32(min(int64(x.n), max(0, (room-gradient)/forward)))
+		input = int32(min(int64(x.n), max(0, (limit-gradient)/forward)))
 	}
 	if least > 0 {
-		weight = int32(min(int64(x.n), max(0, (room-forward)/least+1)))
+		weight = int32(min(int64(x.n), max(0, (limit-forward)/least+1)))
 	}
 	return input, weight
 }

@@ -88,7 +88,7 @@ func profileRuns(ctx context.Context, c *cli.Command, spec *jobs.Spec, stderr io
 	if err := os.MkdirAll(spec.Run.Dir, 0o755); err != nil {
 		return nil, nil, exitcode.With(exitcode.Environment, err)
 	}
-	// Beside the runs: every rank sees it, and there is room.
+	// Beside the runs: every rank sees it, and its disk has space.
 	root, err := os.MkdirTemp(spec.Run.Dir, "profile-")
 	if err != nil {
 		return nil, nil, exitcode.With(exitcode.Environment, err)
