@@ -1,4 +1,4 @@
-// Package checkpoint is the room of saved state: safetensors files of our own
+// Package checkpoint saves and loads state: safetensors files of our own
 // reading and writing, and the contract by which the ranks of a job save a step
 // together so that a crash at any instant leaves the last good checkpoint
 // loadable.

@@ -1,4 +1,4 @@
-// Package collectives is the communication room: point-to-point transports
+// Package collectives is the communication package: point-to-point transports
 // between ranks, and the collectives built on them. Backends live in
 // sub-packages (local: shared memory of one host; mpi: the cluster's library,
 // loaded at run time); the conformance suite they must pass is transporttest.

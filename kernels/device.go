@@ -1,4 +1,4 @@
-// Package kernels is the compute room: a Device performs numeric operations on
+// Package kernels is the compute package: a Device performs numeric operations on
 // buffers of its own memory. Backends live in sub-packages (cpu, cuda); the
 // conformance suite every backend must pass is kerneltest.
 //

@@ -1,4 +1,4 @@
-// Package progress is the room of what a run shows while it goes on: one line
+// Package progress shows a run while it goes on: one line
 // that renews itself on a terminal, plain log lines elsewhere. It imports
 // nothing of the project.
 package progress

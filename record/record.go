@@ -1,4 +1,4 @@
-// Package record is the room of what a run leaves: its folder with the resolved
+// Package record writes what a run leaves: its folder with the resolved
 // job, the environment, a line of metrics a step, the trace and the summary.
 //
 //	runs/NAME-20260102-150405/

@@ -1,4 +1,4 @@
-// Package schedule is the room of schedules as values: the ops of a step and
+// Package schedule holds schedules as values: the ops of a step and
 // their order on each rank, the builders of the literature's schedules, the 2BP
 // transform (arXiv 2405.18047), lowering, checking, simulating and drawing.
 // Plain data: no clock, no I/O, no goroutine.

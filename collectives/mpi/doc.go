@@ -8,7 +8,7 @@
 // drives progress, and a background poller does while nobody waits. No call
 // that can block is made with the mutex held, but for Init and Finalize.
 //
-// The room reads no environment: the caller passes what the launcher said.
+// The package reads no environment: the caller passes what the launcher said.
 package mpi
 
 import "time"

@@ -1,5 +1,5 @@
 // Package transporttest is the conformance suite of the transports, and a
-// seeded faulty transport for the tests of other rooms.
+// seeded faulty transport for the tests of other packages.
 //
 // A case is one program that all ranks of a world perform, so that the same
 // case runs with ranks as goroutines (Run) and as processes (RunRank, called in

@@ -138,11 +138,11 @@ func (c Card) refused(err error) error {
 	who := fmt.Sprintf("cuda: GPU %d (%s)", c.Number, c.Name)
 	switch {
 	case errors.Is(err, driver.Unavailable):
-		mend := "wait for it, choose another with CUDA_VISIBLE_DEVICES"
+		fix := "wait for it, choose another with CUDA_VISIBLE_DEVICES"
 		if c.Exclusive {
-			mend += ", or let several processes use it: MPS, or nvidia-smi -c DEFAULT"
+			fix += ", or let several processes use it: MPS, or nvidia-smi -c DEFAULT"
 		}
-		return fmt.Errorf("%s is in use by another process: %w; %s", who, err, mend)
+		return fmt.Errorf("%s is in use by another process: %w; %s", who, err, fix)
 	case errors.Is(err, driver.OutOfMemory):
 		return fmt.Errorf("%s has no memory left to begin with: %w; nvidia-smi shows which processes hold it", who, err)
 	case errors.Is(err, driver.NoBinary), errors.Is(err, driver.InvalidPTX), errors.Is(err, driver.BadPTXVersion):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes the goldens of this room: PyTorch's word on the same models.
+"""Writes the golden files of this package: what PyTorch computes for the same models.
 
 Debian: apt install python3-torch, then /usr/bin/python3 gen_goldens.py here.
 Everything is computed in float64 by autograd; nothing of the project is used.
