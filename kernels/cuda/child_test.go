@@ -11,6 +11,7 @@ import (
 
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cuda"
+	"github.com/pipetrain/pipetrain/kernels/cuda/driver"
 	"github.com/pipetrain/pipetrain/kernels/cuda/emulation/emutest"
 )
 
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	if task == "" {
 		os.Exit(m.Run())
 	}
-	if err := map[string]func(string) error{"open": childOpen, "share": childShare, "multiply": childMultiply, "scatter": childScatter, "counted": childCounted}[task](rest); err != nil {
+	if err := map[string]func(string) error{"open": childOpen, "share": childShare, "multiply": childMultiply, "scatter": childScatter, "counted": childCounted, "uuids": childUUIDs, "add": childAdd}[task](rest); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -84,6 +85,60 @@ func TestOpenRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// childUUIDs prints those of all cards.
+func childUUIDs(path string) error {
+	cards, err := cuda.Cards(path)
+	for _, c := range cards {
+		fmt.Println(c.UUID)
+	}
+	return err
+}
+
+// Two parts of one card (MIG) are two devices, and named as nvidia-smi names them.
+func TestUUIDs(t *testing.T) {
+	libcuda, _ := emulated(t, emutest.Options{Fast: true})
+	const rest = "e1e2e3-e4e5-e6e7-e8e9-eaebecedee"
+	for mig, want := range map[string]string{
+		"0": "GPU-e0" + rest + "00\nGPU-e0" + rest + "01",
+		"1": "MIG-41" + rest + "00\nMIG-41" + rest + "01",
+	} {
+		out, err := child(t, "uuids "+libcuda, "PIPETRAIN_EMULATION_GPUS=2", "PIPETRAIN_EMULATION_MIG="+mig)
+		if err != nil || out != want {
+			t.Errorf("mig %s: %v: %s, want %s", mig, err, out, want)
+		}
+	}
+}
+
+// childAdd performs one kernel.
+func childAdd(path string) error {
+	d, err := cuda.New(cuda.Options{Driver: path, CublasLt: "none"})
+	if err != nil {
+		return err
+	}
+	b, err := d.Alloc(256)
+	if err != nil {
+		return err
+	}
+	d.Add(b.As(kernels.F32), b.As(kernels.F32), b.As(kernels.F32))
+	return d.Sync()
+}
+
+// A card whose memory fails is told from a mistake of the program's.
+func TestBrokenMemory(t *testing.T) {
+	libcuda, _ := emulated(t, emutest.Options{Fast: true})
+	out, err := child(t, "add "+libcuda, "PIPETRAIN_EMULATION_ECC=1")
+	for _, w := range []string{"GPU 0", "CUDA_ERROR_ECC_UNCORRECTABLE", "leave out its node", "nvidia-smi"} {
+		if err == nil || !strings.Contains(out, w) || strings.Contains(out, "CUDA_LAUNCH_BLOCKING") {
+			t.Errorf("%q is not in %v: %s", w, err, out)
+		}
+	}
+	for code, want := range map[driver.Result]bool{driver.ECC: true, driver.NVLink: true, driver.IllegalAddress: true, driver.OutOfMemory: false} {
+		if e := (&driver.Error{Code: code}); e.Asynchronous() != want || e.Hardware() != (code == driver.ECC || code == driver.NVLink) {
+			t.Errorf("%d: asynchronous %v, hardware %v", code, e.Asynchronous(), e.Hardware())
+		}
 	}
 }
 

@@ -184,7 +184,11 @@ func (d *Device) fail(op string, err error) {
 	}
 	note := ""
 	var e *driver.Error
-	if errors.As(err, &e) && e.Asynchronous() {
+	switch {
+	case !errors.As(err, &e):
+	case e.Hardware():
+		note = "; the GPU or its link is broken: leave out its node, and have its operator look at nvidia-smi -q"
+	case e.Asynchronous():
 		note = "; it was an operation called before, which CUDA_LAUNCH_BLOCKING=1 in the environment names"
 	}
 	d.err = fmt.Errorf("cuda: GPU %d: %s: %w%s", d.card.Number, op, err, note)

@@ -53,11 +53,19 @@ func (d Device) Name() (string, error) {
 	return string(b[:n]), err
 }
 
-// UUID returns the card's own number as nvidia-smi writes it, "GPU-…".
+// UUID returns the device's own number as nvidia-smi writes it: "GPU-…", or "MIG-…" for a
+// part of a card, whose parts share the card's number and have another one each.
 func (d Device) UUID() (string, error) {
-	var b [16]byte
-	err := d.l.check("cuDeviceGetUuid", syscall(d.l.fn.deviceGetUUID, uintptr(unsafe.Pointer(&b[0])), uintptr(d.handle)))
-	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), err
+	var card, b [16]byte
+	err := d.l.check("cuDeviceGetUuid", syscall(d.l.fn.deviceGetUUID, uintptr(unsafe.Pointer(&card[0])), uintptr(d.handle)))
+	if err == nil {
+		err = d.l.check("cuDeviceGetUuid_v2", syscall(d.l.fn.deviceGetUUIDv2, uintptr(unsafe.Pointer(&b[0])), uintptr(d.handle)))
+	}
+	kind := "GPU"
+	if b != card {
+		kind = "MIG"
+	}
+	return fmt.Sprintf("%s-%x-%x-%x-%x-%x", kind, b[:4], b[4:6], b[6:8], b[8:10], b[10:]), err
 }
 
 // Attribute returns one attribute.

@@ -18,7 +18,9 @@ const (
 	InvalidDevice  Result = 101
 	InvalidContext Result = 201
 	NoBinary       Result = 209 // for this GPU
+	ECC            Result = 214 // uncorrectable, in the card's memory
 	InvalidPTX     Result = 218
+	NVLink         Result = 220 // uncorrectable
 	BadPTXVersion  Result = 222
 	NotFound       Result = 500
 	NotReady       Result = 600
@@ -54,7 +56,12 @@ func (e *Error) Error() string {
 }
 
 // Asynchronous says whether the error is of work that was started before the call.
-func (e *Error) Asynchronous() bool { return e.Code >= IllegalAddress && e.Code <= LaunchFailed }
+func (e *Error) Asynchronous() bool {
+	return e.Code >= IllegalAddress && e.Code <= LaunchFailed || e.Hardware()
+}
+
+// Hardware says whether the card itself, or the link to another one, has failed.
+func (e *Error) Hardware() bool { return e.Code == ECC || e.Code == NVLink }
 
 // Is makes errors.Is(err, driver.OutOfMemory) work.
 func (e *Error) Is(target error) bool {

@@ -30,21 +30,21 @@ type Library struct {
 // functions are the addresses of the C functions, with the version that they
 // have had since CUDA 11: cuda.h hides the suffixes behind macros.
 type functions struct {
-	init, driverGetVersion, getErrorName, getErrorString                               uintptr
-	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceGetAttribute        uintptr
-	deviceTotalMem, primaryCtxRetain, primaryCtxRelease, ctxSetCurrent, ctxSynchronize uintptr
-	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                           uintptr
-	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memsetD8Async                   uintptr
-	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent                    uintptr
-	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime         uintptr
-	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcSetAttribute                uintptr
-	funcGetAttribute, launchKernel                                                     uintptr
-	ctxGetStreamPriorityRange                                                          uintptr
-	deviceCanAccessPeer, ipcGetMemHandle, ipcOpenMemHandle, ipcCloseMemHandle          uintptr
-	streamBeginCapture, streamEndCapture, graphInstantiate, graphLaunch                uintptr
-	graphExecDestroy, graphDestroy                                                     uintptr
-	memPoolCreate, memPoolDestroy, memPoolSetAttribute, memPoolGetAttribute            uintptr
-	memPoolTrimTo, memAllocFromPoolAsync, memFreeAsync                                 uintptr
+	init, driverGetVersion, getErrorName, getErrorString                                                uintptr
+	deviceGetCount, deviceGet, deviceGetName, deviceGetUUID, deviceGetAttribute                         uintptr
+	deviceGetUUIDv2, deviceTotalMem, primaryCtxRetain, primaryCtxRelease, ctxSetCurrent, ctxSynchronize uintptr
+	memGetInfo, memAlloc, memFree, memHostAlloc, memFreeHost                                            uintptr
+	memcpyHtoDAsync, memcpyDtoHAsync, memcpyDtoDAsync, memsetD8Async                                    uintptr
+	streamCreate, streamDestroy, streamSynchronize, streamWaitEvent                                     uintptr
+	eventCreate, eventDestroy, eventRecord, eventSynchronize, eventElapsedTime                          uintptr
+	moduleLoadDataEx, moduleUnload, moduleGetFunction, funcSetAttribute                                 uintptr
+	funcGetAttribute, launchKernel                                                                      uintptr
+	ctxGetStreamPriorityRange                                                                           uintptr
+	deviceCanAccessPeer, ipcGetMemHandle, ipcOpenMemHandle, ipcCloseMemHandle                           uintptr
+	streamBeginCapture, streamEndCapture, graphInstantiate, graphLaunch                                 uintptr
+	graphExecDestroy, graphDestroy                                                                      uintptr
+	memPoolCreate, memPoolDestroy, memPoolSetAttribute, memPoolGetAttribute                             uintptr
+	memPoolTrimTo, memAllocFromPoolAsync, memFreeAsync                                                  uintptr
 }
 
 func (f *functions) table() map[string]*uintptr {
@@ -52,7 +52,7 @@ func (f *functions) table() map[string]*uintptr {
 		"cuInit": &f.init, "cuDriverGetVersion": &f.driverGetVersion,
 		"cuGetErrorName": &f.getErrorName, "cuGetErrorString": &f.getErrorString,
 		"cuDeviceGetCount": &f.deviceGetCount, "cuDeviceGet": &f.deviceGet, "cuDeviceGetName": &f.deviceGetName,
-		"cuDeviceGetUuid": &f.deviceGetUUID, "cuDeviceGetAttribute": &f.deviceGetAttribute,
+		"cuDeviceGetUuid": &f.deviceGetUUID, "cuDeviceGetUuid_v2": &f.deviceGetUUIDv2, "cuDeviceGetAttribute": &f.deviceGetAttribute,
 		"cuDeviceTotalMem_v2": &f.deviceTotalMem, "cuDevicePrimaryCtxRetain": &f.primaryCtxRetain,
 		"cuDevicePrimaryCtxRelease_v2": &f.primaryCtxRelease, "cuCtxSetCurrent": &f.ctxSetCurrent,
 		"cuCtxSynchronize": &f.ctxSynchronize,

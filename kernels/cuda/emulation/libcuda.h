@@ -33,6 +33,7 @@ enum Result {
   kInvalidDevice = 101,
   kInvalidContext = 201,
   kNoBinary = 209,
+  kECC = 214,
   kPeerUnsupported = 217,
   kInvalidPTX = 218,
   kUnsupportedPTX = 222,
@@ -58,6 +59,8 @@ struct Settings {
   int driver;         // _DRIVER: the CUDA that the driver is for, 12080
   int major, minor;   // _CAPABILITY: 80 is 8.0
   bool mismatch;      // _MISMATCH: the kernel's module is of another version
+  bool mig;           // _MIG: what is visible are parts of one card
+  bool ecc;           // _ECC: the first kernel meets memory that cannot be corrected
   bool busy;          // _BUSY: the card is in exclusive use by another process
   bool peers;         // _PEERS=0: cards do not reach each other
   int pools;          // _POOLS=0: no memory pools; 2: the card says it has some, and the driver makes none

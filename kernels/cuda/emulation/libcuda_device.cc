@@ -24,6 +24,8 @@ static Settings read_settings() {
   s.minor = (int)number("CAPABILITY", 80) % 10;
   s.mismatch = number("MISMATCH", 0) != 0;
   s.busy = number("BUSY", 0) != 0;
+  s.mig = number("MIG", 0) != 0;
+  s.ecc = number("ECC", 0) != 0;
   s.peers = number("PEERS", 1) != 0;
   s.pools = (int)number("POOLS", 1);
   s.delay = (int)number("DELAY", 150);
@@ -105,6 +107,7 @@ static const Name names[] = {
     {kNotReady, "CUDA_ERROR_NOT_READY", "device not ready"},
     {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {kOutOfResources, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {kECC, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
     {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {kSystemMismatch, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
@@ -169,8 +172,15 @@ CUDA_API int cuDeviceGetName(char* name, int length, int device) {
 CUDA_API int cuDeviceGetUuid(unsigned char* uuid, int device) {
   if (!known(device)) return kInvalidDevice;
   for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(0xe0 + i);
-  uuid[15] = (unsigned char)settings().visible[device];
+  uuid[15] = settings().mig ? 0 : (unsigned char)settings().visible[device];
   return kSuccess;
+}
+
+// Parts of a card have numbers of their own.
+CUDA_API int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  int r = cuDeviceGetUuid(uuid, device);
+  if (r == kSuccess && settings().mig) uuid[0] = 0x41, uuid[15] = (unsigned char)settings().visible[device];
+  return r;
 }
 
 CUDA_API int cuDeviceTotalMem_v2(size_t* bytes, int device) {

@@ -178,6 +178,7 @@ CUDA_API int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz,
     for (uint64_t& v : *values) pointers.push_back(&v);
     const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     char words[500] = "";
+    if (settings().ecc) return fail(kECC, "");
     if (emu_launch(k, grid, block, shared, pointers.data(), words, sizeof words) != 0) return fail(kIllegalAddress, words);
     return kSuccess;
   }, given);
