@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pipetrain/pipetrain/exitcode"
+	"github.com/pipetrain/pipetrain/record"
 )
 
 // fault is one kind of what can befall a run.
@@ -22,6 +24,7 @@ type fault struct {
 	disk    string // the run folder is on a file system of its own, with these mount options
 	loud    bool   // it writes for people
 	only    string // the launcher under which it makes sense: mpirun itself waits for its readers
+	data    bool   // it needs a text of its own
 	damages bool   // checkpoints may be lost
 	strike  func(t testing.TB, c *chaosCase)
 	heal    func(t testing.TB, c *chaosCase)
@@ -89,7 +92,81 @@ var faults = []fault{
 	{name: "a rank is killed, and a checkpoint is cut", codes: lostCodes, records: []exitcode.Code{exitcode.RankLost}, damages: true,
 		strike: func(t testing.TB, c *chaosCase) { c.signal(t, syscall.SIGKILL) },
 		heal:   cutCheckpoint},
+	{name: "a rank is killed, and the metrics end in half a line", codes: lostCodes, records: []exitcode.Code{exitcode.RankLost},
+		strike: func(t testing.TB, c *chaosCase) { c.signal(t, syscall.SIGKILL) }, heal: tearMetrics},
+	{name: "the launcher is interrupted twice", codes: map[string][]int{"": {7, 130}}, records: []exitcode.Code{exitcode.Stopped, exitcode.Interrupted}, only: "local",
+		strike: func(t testing.TB, c *chaosCase) {
+			_ = c.p.cmd.Process.Signal(syscall.SIGINT)
+			time.Sleep(time.Duration(c.r.IntN(200)) * time.Millisecond)
+			_ = c.p.cmd.Process.Signal(syscall.SIGINT)
+		}},
+	{name: "the folder is removed", codes: envCodes, records: []exitcode.Code{exitcode.Environment}, damages: true,
+		strike: func(t testing.TB, c *chaosCase) {
+			if gone := c.out + "-gone"; os.Rename(c.out, gone) == nil {
+				_ = os.RemoveAll(gone) // the run may write there meanwhile
+			}
+		}},
+	{name: "the text is cut", codes: envCodes, records: []exitcode.Code{exitcode.Environment}, data: true,
+		strike: func(t testing.TB, c *chaosCase) {
+			if err := os.Truncate(c.text(), 1<<10); err != nil {
+				t.Fatal(err)
+			}
+		},
+		heal: func(t testing.TB, c *chaosCase) {
+			// The same job again: its text is that of the sources.
+			c.job = writeJob(t, chaosJob)
+		}},
+	{name: "a rank has no memory left", codes: map[string][]int{"": {8}, "openmpi": {137}, "mpich": {9}}, records: []exitcode.Code{exitcode.OutOfMemory},
+		strike: limitMemory, heal: func(t testing.TB, c *chaosCase) {
+			for range 100 { // the kernel lets go of a group a little after its last process
+				if c.group == "" || os.Remove(c.group) == nil {
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			t.Errorf("%s is left", c.group)
+		}},
 }
+
+// limitMemory puts a rank into a control group of its own, in which it can have nothing more.
+func limitMemory(t testing.TB, c *chaosCase) {
+	ranks := processes(t, false)
+	if len(ranks) == 0 {
+		return
+	}
+	pid := []byte(strconv.Itoa(ranks[c.r.IntN(len(ranks))]))
+	for root, file := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
+		dir := filepath.Join(root, "pipetrain-chaos-"+strconv.Itoa(os.Getpid()))
+		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil || os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		c.group = dir
+		err := os.WriteFile(filepath.Join(dir, file), []byte("262144"), 0o644)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), pid, 0o644)
+		}
+		if err != nil {
+			t.Logf("no limit of memory: %v", err) // the rank has ended, perhaps
+		}
+		return
+	}
+	t.Log("no memory cgroup can be made here")
+}
+
+// tearMetrics ends the metrics as a machine does that loses power in the middle of a line.
+func tearMetrics(t testing.TB, c *chaosCase) {
+	f, err := os.OpenFile(filepath.Join(c.out, record.MetricsName), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return // it had none yet
+	}
+	defer f.Close()
+	if _, err := f.WriteString(`{"step":1000,"lo`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// text is the file that the run trains on.
+func (c *chaosCase) text() string { return filepath.Join(filepath.Dir(c.job), "corpus.txt") }
 
 // signal sends a signal to one rank, if there is one.
 func (c *chaosCase) signal(t testing.TB, s syscall.Signal) {

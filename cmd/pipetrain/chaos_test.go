@@ -43,16 +43,18 @@ type chaosCase struct {
 	way    string // launcher
 	fault  fault
 	moment time.Duration // of the fault, from the run's start
+	whole  time.Duration // of a run that nothing disturbs
 
 	job, root, out string // out is root/run, unless the fault moves it
 	p              *program
 	deaf           chan struct{} // closed: nobody reads any more what a loud run writes for people
 	known          int           // the newest checkpoint that was there at the fault, -1: none
+	group          string        // control group that the fault has made
 	stopped        []int         // processes that the fault has stopped
 }
 
 func newChaosCase(seed uint64, whole time.Duration) *chaosCase {
-	c := &chaosCase{seed: seed, r: rand.New(rand.NewPCG(seed, 9))}
+	c := &chaosCase{seed: seed, whole: whole, r: rand.New(rand.NewPCG(seed, 9))}
 	c.fault = faults[seed%uint64(len(faults))]
 	ways := slices.Sorted(maps.Keys(mpiruns))
 	c.way = append(ways, "local", "local")[c.r.IntN(len(ways)+2)]
@@ -120,6 +122,9 @@ func (c *chaosCase) run(t *testing.T) {
 		c.root = smallDisk(t, c.fault.disk)
 	}
 	c.out = filepath.Join(c.root, "run")
+	if c.fault.data {
+		c.job = writeJob(t, chaosJob)
+	}
 	t.Logf("%s under %s after %v", c.fault.name, c.way, c.moment.Round(time.Millisecond))
 	if c.fault.loud {
 		c.p = beginWith(t, 90*time.Second, c.listen(t), c.command(t, c.fault.args...)...)
@@ -177,6 +182,12 @@ func (c *chaosCase) judge(t *testing.T, want []float64, bits map[string][]byte) 
 	if e.code != 0 && !slices.Contains(codes, e.code) {
 		t.Errorf("code %d, want 0 or %v: %v", e.code, codes, e)
 	}
+	t.Logf("it ended with %d", e.code)
+	if e.code == 0 && !c.fault.damages {
+		if n := len(losses(t, c.out)); n != chaosSteps {
+			t.Errorf("code 0 after %d steps of %d", n, chaosSteps)
+		}
+	}
 	if rec, err := exitcode.Read(c.out); err == nil && rec.Code != exitcode.Finished && !slices.Contains(c.fault.records, rec.Code) {
 		t.Errorf("record %+v, want 0 or %v: %v", rec, c.fault.records, e)
 	} else if err == nil && e.code == 0 && rec.Code != exitcode.Finished {
@@ -193,6 +204,13 @@ func (c *chaosCase) judge(t *testing.T, want []float64, bits map[string][]byte) 
 		t.Errorf("checkpoint %d was there and is lost, the newest is %d: %v", c.known, newest, e)
 	}
 	c.way = "local"
+	for range c.r.IntN(3) - 1 { // often enough what goes on is struck too
+		p := begin(t, c.command(t, "--quiet")...)
+		time.Sleep(time.Duration(c.r.Float64() * float64(c.whole)))
+		_ = p.cmd.Process.Kill()
+		p.wait()
+		nothingLeft(t, map[string]bool{})
+	}
 	if again := begin(t, c.command(t, "--quiet")...).wait(); again.code != 0 {
 		t.Fatalf("resumed: %v\nafter %v", again, e)
 	}
