@@ -224,6 +224,9 @@ func (w *watch) died(i, fd int) {
 				r.Code = c
 			}
 		}
+	} else if oomLog(p.PID, w.oom.since) { // it died before this guard could watch it
+		r.Code, r.Signal = exitcode.OutOfMemory, signalName(syscall.SIGKILL)
+		what = "was killed by signal 9 (SIGKILL); the kernel's OOM killer ended it"
 	}
 	r.Reason = fmt.Sprintf("rank %d (pid %d on host %s) %s", p.Rank, p.PID, w.host, what)
 	if asked != "" {

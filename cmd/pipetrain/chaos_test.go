@@ -50,6 +50,7 @@ type chaosCase struct {
 	deaf           chan struct{} // closed: nobody reads any more what a loud run writes for people
 	known          int           // the newest checkpoint that was there at the fault, -1: none
 	group          string        // control group that the fault has made
+	readOnly       bool          // the fault has mounted the checkpoints over themselves
 	stopped        []int         // processes that the fault has stopped
 }
 
