@@ -54,7 +54,7 @@ func List(dir string) ([]Entry, error) {
 }
 
 // Verify reads all files of one checkpoint and lists what is not as its manifest says.
-func Verify(ctx context.Context, path string) ([]Fault, error) {
+func Verify(ctx context.Context, path string) ([]FaultError, error) {
 	b, err := readSmall(filepath.Join(path, ManifestName), maxHeader)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s is no checkpoint: it has no %s", path, ManifestName)
@@ -64,7 +64,7 @@ func Verify(ctx context.Context, path string) ([]Fault, error) {
 	}
 	m, err := decodeManifest(b)
 	if err != nil {
-		return []Fault{{ManifestName, "is " + err.Error()}}, nil
+		return []FaultError{{ManifestName, "is " + err.Error()}}, nil
 	}
 	faults, err := faultsOf(ctx, path, m, false)
 	if err != nil || len(faults) > 0 {
@@ -73,7 +73,7 @@ func Verify(ctx context.Context, path string) ([]Fault, error) {
 	// Sound files may still not be a checkpoint: a shard that lacks, a name that is there twice.
 	c, err := openAt(ctx, path, -1, true)
 	if err != nil {
-		return []Fault{{ManifestName, err.Error()}}, nil
+		return []FaultError{{ManifestName, err.Error()}}, nil
 	}
 	return nil, c.Close()
 }

@@ -151,16 +151,16 @@ func verify(ctx context.Context, path string, m *Manifest, quick bool) error {
 	return errors.Join(errs...)
 }
 
-// Fault is a file of a checkpoint that is not as its manifest says.
-type Fault struct {
+// FaultError is a file of a checkpoint that is not as its manifest says.
+type FaultError struct {
 	File   string
 	Reason string
 }
 
-func (f Fault) Error() string { return f.File + " " + f.Reason }
+func (f FaultError) Error() string { return f.File + " " + f.Reason }
 
 // faultsOf lists the files that are not as the manifest says, by name.
-func faultsOf(ctx context.Context, path string, m *Manifest, quick bool) (faults []Fault, err error) {
+func faultsOf(ctx context.Context, path string, m *Manifest, quick bool) (faults []FaultError, err error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func faultsOf(ctx context.Context, path string, m *Manifest, quick bool) (faults
 	for _, e := range entries {
 		name := e.Name()
 		if (strings.HasSuffix(name, ".safetensors") || name == IndexName) && !m.has(name) {
-			faults = append(faults, Fault{name, "is not in its manifest"})
+			faults = append(faults, FaultError{name, "is not in its manifest"})
 		}
 	}
 	var read []FileSum // those of the right size, whose content is to be judged
@@ -176,13 +176,13 @@ func faultsOf(ctx context.Context, path string, m *Manifest, quick bool) (faults
 		st, err := os.Stat(filepath.Join(path, f.Name))
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			faults = append(faults, Fault{f.Name, "is missing"})
+			faults = append(faults, FaultError{f.Name, "is missing"})
 		case err != nil:
 			return nil, err
 		case !st.Mode().IsRegular():
-			faults = append(faults, Fault{f.Name, "is not a regular file"})
+			faults = append(faults, FaultError{f.Name, "is not a regular file"})
 		case st.Size() != f.Bytes:
-			faults = append(faults, Fault{f.Name, fmt.Sprintf("has %d bytes, its manifest says %d", st.Size(), f.Bytes)})
+			faults = append(faults, FaultError{f.Name, fmt.Sprintf("has %d bytes, its manifest says %d", st.Size(), f.Bytes)})
 		default:
 			read = append(read, f)
 		}
@@ -194,12 +194,12 @@ func faultsOf(ctx context.Context, path string, m *Manifest, quick bool) (faults
 		}
 		faults = append(faults, damaged...)
 	}
-	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(faults, func(a, b FaultError) int { return strings.Compare(a.File, b.File) })
 	return faults, nil
 }
 
 // damagedOf compares the checksums of files.
-func damagedOf(ctx context.Context, path string, files []FileSum) (faults []Fault, err error) {
+func damagedOf(ctx context.Context, path string, files []FileSum) (faults []FaultError, err error) {
 	sums, errs := make([]FileSum, len(files)), make([]error, len(files))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -213,7 +213,7 @@ func damagedOf(ctx context.Context, path string, files []FileSum) (faults []Faul
 	wg.Wait()
 	for i, f := range files {
 		if errs[i] == nil && sums[i] != f {
-			faults = append(faults, Fault{f.Name, "is damaged: its SHA-256 is not the manifest's"})
+			faults = append(faults, FaultError{f.Name, "is damaged: its SHA-256 is not the manifest's"})
 		}
 	}
 	return faults, errors.Join(errs...)

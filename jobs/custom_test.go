@@ -131,7 +131,7 @@ func TestScheduleFileMistakes(t *testing.T) {
 			t.Errorf("%s: no mistake found", c.sets)
 			continue
 		}
-		if list := err.(*Errors).List; len(list) != 1 || !strings.Contains(err.Error(), c.want) {
+		if list := err.(*MistakesError).List; len(list) != 1 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: want the one mistake %q, got\n%v", c.sets, c.want, err)
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/pipetrain/pipetrain/data"
+	"github.com/pipetrain/pipetrain/model"
 )
 
 func kindNames() (names []string) {
@@ -58,8 +60,8 @@ func (l *loader) validateData() {
 	if kind, _ := data.FindKind(s.Data.Kind); !kind.Files {
 		return
 	}
-	if l.ok("model.vocab") && s.Data.Kind == data.KindText && s.Model.Vocab < 256 {
-		l.mistake("model.vocab", fmt.Sprintf("%d is too small for data.kind = \"text\", whose tokens are bytes", s.Model.Vocab), "256", "")
+	if l.ok("model.vocab") && s.Data.Kind == data.KindText && s.Model.Vocab < model.ByteVocab {
+		l.mistake("model.vocab", fmt.Sprintf("%d is too small for data.kind = \"text\", whose tokens are bytes", s.Model.Vocab), strconv.Itoa(model.ByteVocab), "")
 	}
 	if !l.ok("data.path", "data.format") {
 		return

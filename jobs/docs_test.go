@@ -139,7 +139,7 @@ func TestDefaultsAreAllowed(t *testing.T) {
 		}
 		l.decode(keysByName[k.Name], tree["v"], "")
 		if len(l.errs) > 0 || !reflect.DeepEqual(l.spec, d) {
-			t.Errorf("the default of %s is refused or changed: %v", k.Name, (&Errors{l.errs}).Error())
+			t.Errorf("the default of %s is refused or changed: %v", k.Name, (&MistakesError{l.errs}).Error())
 		}
 	}
 }

@@ -51,13 +51,13 @@ func (e *Error) Error() string {
 	return clean(b.String()) + e.Excerpt
 }
 
-// Errors is every mistake of a job, in the order of the file, those of --set last.
-type Errors struct {
+// MistakesError is every mistake of a job, in the order of the file, those of --set last.
+type MistakesError struct {
 	List []*Error
 }
 
 // Error prints a mistake a line.
-func (e *Errors) Error() string {
+func (e *MistakesError) Error() string {
 	lines := make([]string, len(e.List))
 	for i, x := range e.List {
 		lines[i] = x.Error()
@@ -66,7 +66,7 @@ func (e *Errors) Error() string {
 }
 
 // Unwrap makes the single mistakes visible to errors.As.
-func (e *Errors) Unwrap() []error {
+func (e *MistakesError) Unwrap() []error {
 	list := make([]error, len(e.List))
 	for i, x := range e.List {
 		list[i] = x

@@ -38,9 +38,9 @@ func FuzzParse(f *testing.F) {
 			roundTrip(t, s)
 			return
 		}
-		var all *Errors
+		var all *MistakesError
 		if !errors.As(err, &all) || len(all.List) == 0 {
-			t.Fatalf("%v is no *Errors", err)
+			t.Fatalf("%v is no *MistakesError", err)
 		}
 		for _, e := range all.List {
 			line, _, _ := strings.Cut(e.Error(), "\n")

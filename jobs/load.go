@@ -19,7 +19,7 @@ const maxFileBytes = 256 << 10
 
 // Load reads, completes and checks the job file at path. Each of sets is
 // "key=value" and overrides the file. When anything is wrong the error is an
-// *Errors with every mistake found; nothing outside the job is touched.
+// *MistakesError with every mistake found; nothing outside the job is touched.
 //
 // Paths in the file are relative to the file's folder, those in sets to the
 // working directory; in the Spec they are absolute.
@@ -31,7 +31,7 @@ func LoadToPlan(path string, sets []string) (*Spec, error) { return load(path, s
 func load(path string, sets []string, ops int) (*Spec, error) {
 	text, wrong := readJob(path)
 	if wrong != nil {
-		return nil, &Errors{List: []*Error{wrong}}
+		return nil, &MistakesError{List: []*Error{wrong}}
 	}
 	return parseWithin(path, text, sets, filepath.Dir(path), ops)
 }
@@ -94,7 +94,7 @@ func parseWithin(name string, text []byte, sets []string, dir string, ops int) (
 	}
 	tree, wrong := parseTOML(name, text)
 	if wrong != nil {
-		return nil, &Errors{List: []*Error{wrong}}
+		return nil, &MistakesError{List: []*Error{wrong}}
 	}
 	l.lines = positions(string(text))
 	overrides := l.readSets(sets)
@@ -104,7 +104,7 @@ func parseWithin(name string, text []byte, sets []string, dir string, ops int) (
 	l.validate()
 	if len(l.errs) > 0 {
 		l.sortErrors()
-		return nil, &Errors{List: l.errs}
+		return nil, &MistakesError{List: l.errs}
 	}
 	return &l.spec, nil
 }

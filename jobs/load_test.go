@@ -67,9 +67,9 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		"heads=8", "model.headz=8", "schedule", "optimizer.min_lr", "train=3",
 		"checkpoint.keep={a=1", "slurm.time=a day", "seed=1.5", "seed=huge", "transport.libmpi=\"x\ty\"",
 	})
-	var all *Errors
+	var all *MistakesError
 	if !errors.As(err, &all) {
-		t.Fatalf("%v is no *Errors", err)
+		t.Fatalf("%v is no *MistakesError", err)
 	}
 	cwd, err := os.Getwd()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 type Child struct {
 	state   *os.File
 	segment *os.File
-	over    context.Context // ends, with a Loss as its cause, with the world
+	over    context.Context // ends, with a LossError as its cause, with the world
 	end     context.CancelCauseFunc
 
 	mu      sync.Mutex
@@ -27,13 +27,13 @@ type Child struct {
 	step    int64           // the last one that was told
 }
 
-// Loss is the launcher's word that a rank failed and the world is over.
-type Loss struct {
+// LossError is the launcher's word that a rank failed and the world is over.
+type LossError struct {
 	Rank   int    // the rank that failed first; -1: the launcher itself is gone
 	Reason string // "was killed by signal 9 (SIGKILL)"
 }
 
-func (l Loss) Error() string {
+func (l LossError) Error() string {
 	if l.Rank < 0 {
 		return l.Reason
 	}
@@ -147,7 +147,7 @@ func (c *Child) Failed(err error) {
 }
 
 // Context ends with the world: when the launcher says that another rank failed,
-// or is itself gone. Its cause is then a Loss with the code exitcode.RankLost.
+// or is itself gone. Its cause is then a LossError with the code exitcode.RankLost.
 // Where Run did not start this process it ends with parent alone.
 func (c *Child) Context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
@@ -186,9 +186,9 @@ func (c *Child) listen() {
 	in := bufio.NewScanner(c.state)
 	for in.Scan() {
 		if m, err := parseMessage(in.Text()); err == nil && m.verb == verbLost {
-			c.end(exitcode.With(exitcode.RankLost, Loss{Rank: int(m.n), Reason: m.text}))
+			c.end(exitcode.With(exitcode.RankLost, LossError{Rank: int(m.n), Reason: m.text}))
 			return
 		}
 	}
-	c.end(exitcode.With(exitcode.RankLost, Loss{Rank: -1, Reason: "the launcher is gone"}))
+	c.end(exitcode.With(exitcode.RankLost, LossError{Rank: -1, Reason: "the launcher is gone"}))
 }

@@ -225,7 +225,7 @@ func (w *world) writeRecord(err error) {
 	if err != nil {
 		r.Reason = err.Error()
 	}
-	var f *Failure
+	var f *RankError
 	if errors.As(err, &f) {
 		r.Rank, r.PID, r.Host, r.Time, r.Step = f.Rank, f.PID, f.Host, f.Time, f.Step
 		if f.Signal != 0 {

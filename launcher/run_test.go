@@ -128,9 +128,9 @@ func TestFailureRecord(t *testing.T) {
 			t.Errorf("reason %q lacks %q", rec.Reason, part)
 		}
 	}
-	var f *Failure
+	var f *RankError
 	if !errors.As(r.err, &f) || f.Rank != 1 || f.Signal != syscall.SIGKILL {
-		t.Errorf("error %#v holds no Failure", r.err)
+		t.Errorf("error %#v holds no RankError", r.err)
 	}
 }
 

@@ -112,7 +112,7 @@ func (w *world) missing(what string, within time.Duration, ranks []*process) {
 		}
 		names = append(names, name+")")
 	}
-	f := &Failure{Rank: ranks[0].rank, PID: ranks[0].pid, Host: w.host, Time: time.Now(), what: what + " within " + within.String()}
+	f := &RankError{Rank: ranks[0].rank, PID: ranks[0].pid, Host: w.host, Time: time.Now(), what: what + " within " + within.String()}
 	f.text = strings.Join(names, ", ") + " " + f.what
 	w.log().Error().Msg(f.text)
 	w.fail(exitcode.With(exitcode.RankLost, f))

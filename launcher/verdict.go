@@ -11,8 +11,8 @@ import (
 	"github.com/pipetrain/pipetrain/exitcode"
 )
 
-// Failure is the rank that ended the world.
-type Failure struct {
+// RankError is the rank that ended the world.
+type RankError struct {
 	Rank   int
 	PID    int
 	Host   string
@@ -26,7 +26,7 @@ type Failure struct {
 	text   string // the whole sentence, where it is not the usual one
 }
 
-func (f *Failure) Error() string {
+func (f *RankError) Error() string {
 	if f.text != "" {
 		return f.text
 	}
@@ -86,8 +86,8 @@ func (w *world) byWhom() string {
 // rank dies, its peers soon fail too because they lost it, and may say so
 // before the kernel has reported the death: who complains of a loss is named
 // only if nobody else failed.
-func (w *world) culprit() *Failure {
-	var first *Failure
+func (w *world) culprit() *RankError {
+	var first *RankError
 	for _, p := range w.ranks {
 		f := w.failure(p)
 		if f == nil {
@@ -101,11 +101,11 @@ func (w *world) culprit() *Failure {
 }
 
 // failure says how p failed by itself, nil if it did not.
-func (w *world) failure(p *process) *Failure {
+func (w *world) failure(p *process) *RankError {
 	if p.pid == 0 || p.report == nil && (!p.exited || p.killed || p.endedWell()) {
 		return nil
 	}
-	f := &Failure{Rank: p.rank, PID: p.pid, Host: w.host, Step: p.step, Time: p.ended}
+	f := &RankError{Rank: p.rank, PID: p.pid, Host: w.host, Step: p.step, Time: p.ended}
 	switch {
 	case p.report != nil:
 		f.code, f.Time = exitcode.Code(p.report.n), p.report.time
@@ -134,7 +134,7 @@ func (w *world) failure(p *process) *Failure {
 }
 
 // unexplained fills f for a rank that ended by an exit code without a word.
-func (w *world) unexplained(p *process, f *Failure) {
+func (w *world) unexplained(p *process, f *RankError) {
 	status := p.status.ExitStatus()
 	f.code = exitcode.Code(status)
 	crash := p.stderr.crash()

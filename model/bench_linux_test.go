@@ -3,12 +3,12 @@ package model
 import (
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 // BenchmarkBlocks runs forward and backward of 4 blocks (d = 512, 8 heads, seq
@@ -125,21 +125,16 @@ func benchmarkBlocks(b *testing.B, t kernels.DType) {
 	for p := PassForward; p <= PassWeight; p++ {
 		flops += m.FLOPsOf(blocks, p, shape)
 	}
-	rate := float64(flops) / median(total) / 1e9
-	gemmRate := 2 * side * side * side / median(gemm) / 1e9
+	rate := float64(flops) / stats.Median(total) / 1e9
+	gemmRate := 2 * side * side * side / stats.Median(gemm) / 1e9
 	b.ReportMetric(rate, "GFLOP/s")
 	b.ReportMetric(gemmRate, "gemm-GFLOP/s")
 	b.ReportMetric(rate/gemmRate, "of-gemm")
-	b.ReportMetric(1e3*median(forward), "F-ms")
-	b.ReportMetric(1e3*median(input), "I-ms")
-	b.ReportMetric(1e3*median(weight), "W-ms")
+	b.ReportMetric(1e3*stats.Median(forward), "F-ms")
+	b.ReportMetric(1e3*stats.Median(input), "I-ms")
+	b.ReportMetric(1e3*stats.Median(weight), "W-ms")
 	info := dev.Info()
 	b.Logf("%v; %.1f GFLOP a round", info, float64(flops)/1e9)
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
 }
 
 // threadSeconds returns the CPU time of the calling thread.

@@ -40,6 +40,9 @@ func TypeOf(precision string) kernels.DType {
 	return kernels.F32
 }
 
+// ByteVocab is the vocabulary of a model of bytes, which a job has that names none.
+const ByteVocab = 256
+
 // DefaultKind is the family of a Config that names none.
 const DefaultKind = "transformer"
 

@@ -55,7 +55,7 @@ func completeGPT2(c *Config) {
 		c.FFN = 4 * c.Dim
 	}
 	if c.Vocab == 0 {
-		c.Vocab = 256 // bytes
+		c.Vocab = ByteVocab
 	}
 	if c.Positions == 0 {
 		c.Positions = c.Seq

@@ -85,7 +85,7 @@ func completeTransformer(c *Config) {
 		}
 	}
 	if c.Vocab == 0 {
-		c.Vocab = 256 // bytes
+		c.Vocab = ByteVocab
 	}
 }
 

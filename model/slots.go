@@ -1,14 +1,15 @@
 package model
 
-// alignElems is 64 f32 elements, 256 bytes: the alignment of buffers that
-// share one allocation, as device memory itself is aligned.
-const alignElems = 64
+import "github.com/pipetrain/pipetrain/kernels"
+
+// alignElems is the alignment of buffers that share one allocation, in f32 elements: that of device memory itself.
+const alignElems = kernels.ArenaAlign / 4
 
 // align rounds a number of f32 elements up.
 func align(n int64) int64 { return (n + alignElems - 1) / alignElems * alignElems }
 
 // Bytes returns what the slots of one life of a layer take in a call of shape sh,
-// each slot rounded up to the 256 bytes to which memory is aligned.
+// each slot rounded up to kernels.ArenaAlign.
 func Bytes(l Layer, life Life, sh Shape) int64 {
 	var n int64
 	for _, s := range l.Slots() {

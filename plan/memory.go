@@ -7,10 +7,10 @@ import (
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
-// align is the engine's alignment of slots and blocks.
-const align = 256
-
-func aligned(n int64) int64 { return (n + align - 1) / align * align }
+// aligned rounds bytes up as the engine's slots and blocks are.
+func aligned(n int64) int64 {
+	return (n + kernels.ArenaAlign - 1) / kernels.ArenaAlign * kernels.ArenaAlign
+}
 
 // stageExtra is what a stage needs besides schedule.StageBytes.
 type stageExtra struct {

@@ -10,17 +10,18 @@ import (
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/rank"
 	"github.com/pipetrain/pipetrain/record"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 func fill(s *record.Summary, rep *rank.Report) {
 	s.Steps, s.ResumedAt = rep.Steps, rep.Start
 	s.LossFirst, s.LossLast = rep.LossFirst, rep.LossLast
-	s.StepSecondsMedian = record.Median(rep.StepSeconds)
+	s.StepSecondsMedian = stats.Median(rep.StepSeconds)
 	if s.StepSecondsMedian > 0 {
 		s.TokensPerSecond = float64(rep.Tokens) / s.StepSecondsMedian
 	}
-	s.BubbleMeasured = record.Median(rep.Bubbles)
-	s.MakespanMeasuredSeconds = record.Median(rep.Makespans)
+	s.BubbleMeasured = stats.Median(rep.Bubbles)
+	s.MakespanMeasuredSeconds = stats.Median(rep.Makespans)
 	s.BubblePredicted, s.MakespanPredictedSeconds = math.NaN(), math.NaN() // too few steps to tell
 	if rep.Predicted != nil {
 		s.BubblePredicted, s.MakespanPredictedSeconds = rep.Predicted.Bubble(), rep.Predicted.Makespan()

@@ -266,36 +266,3 @@ func TestSummary(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestQuantiles(t *testing.T) {
-	inf := math.Inf(1)
-	for _, c := range []struct {
-		values []float64
-		q      float64
-		want   float64
-	}{
-		{[]float64{3, 1, 2}, 0.5, 2},
-		{[]float64{4, 1, 2, 3}, 0.5, 2.5},
-		{[]float64{4, 1, 2, 3}, 0.25, 1.75}, // numpy.quantile([1, 2, 3, 4], 0.25)
-		{[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 0.9, 9.1},
-		{[]float64{7}, 0.99, 7},
-		{[]float64{1, 2}, 0, 1}, {[]float64{1, 2}, 1, 2}, {[]float64{1, 2}, -3, 1}, {[]float64{1, 2}, 7, 2},
-		{nil, 0.5, math.NaN()}, {[]float64{math.NaN()}, 0.5, math.NaN()}, {[]float64{1}, math.NaN(), math.NaN()},
-		{[]float64{math.NaN(), 5}, 0.5, 5},
-		{[]float64{1, 2, inf}, 0.5, 2}, {[]float64{inf, inf}, 0.5, inf}, {[]float64{1, inf}, 0.5, inf},
-	} {
-		given := append([]float64{}, c.values...)
-		got := Quantile(c.values, c.q)
-		if !sameBits(got, c.want) && math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("quantile %v of %v is %v, want %v", c.q, c.values, got, c.want)
-		}
-		for i := range given {
-			if !sameBits(given[i], c.values[i]) {
-				t.Errorf("the values were changed: %v", c.values)
-			}
-		}
-	}
-	if Median([]float64{5, 1, 9}) != 5 || Mean([]float64{1, 2, 6}) != 3 || !math.IsNaN(Mean(nil)) {
-		t.Error("median, mean")
-	}
-}

@@ -9,6 +9,15 @@ import (
 	"slices"
 )
 
+// Mean returns the arithmetic mean, NaN of none.
+func Mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
 // Median returns the middle of the values, or the mean of the two in the middle; NaN of none.
 func Median(values []float64) float64 {
 	v := slices.Sorted(slices.Values(values))

@@ -51,7 +51,7 @@ func (f *File) cases() []*Case {
 	given, err := readGiven(f.Job)
 	if err != nil {
 		line := f.line("job")
-		if wrong := (*jobs.Errors)(nil); errors.As(err, &wrong) {
+		if wrong := (*jobs.MistakesError)(nil); errors.As(err, &wrong) {
 			f.errs = append(f.errs, wrong.List...)
 		} else {
 			f.mistake(line, "job", err.Error(), "the path of a job file, relative to the study file's folder")
@@ -213,9 +213,9 @@ func (f *File) load(c *Case, refused *refusals) {
 		return
 	}
 	c.Spec = nil
-	wrong := (*jobs.Errors)(nil)
+	wrong := (*jobs.MistakesError)(nil)
 	if !errors.As(err, &wrong) {
-		wrong = &jobs.Errors{List: []*jobs.Error{{File: f.Job, What: err.Error()}}}
+		wrong = &jobs.MistakesError{List: []*jobs.Error{{File: f.Job, What: err.Error()}}}
 	}
 	var why []string
 	for _, e := range wrong.List {

@@ -92,7 +92,7 @@ func defaults(path string) *File {
 }
 
 // Load reads a study file with overrides "key=value" of its own keys or of its job's. The error is
-// a *jobs.Errors with every mistake of the file and of its cases.
+// a *jobs.MistakesError with every mistake of the file and of its cases.
 func Load(path string, sets []string) (*File, []*Case, error) {
 	f := defaults(path)
 	text, err := os.ReadFile(path)
@@ -101,7 +101,7 @@ func Load(path string, sets []string) (*File, []*Case, error) {
 		if p := (*os.PathError)(nil); errors.As(err, &p) {
 			what = p.Err.Error()
 		}
-		return nil, nil, &jobs.Errors{List: []*jobs.Error{{File: path, What: what, Right: "give the path of a study file, e.g. jobs/studies/nightly.toml"}}}
+		return nil, nil, &jobs.MistakesError{List: []*jobs.Error{{File: path, What: what, Right: "give the path of a study file, e.g. jobs/studies/nightly.toml"}}}
 	}
 	var tree map[string]any
 	if _, err := toml.Decode(string(text), &tree); err != nil {
@@ -109,7 +109,7 @@ func Load(path string, sets []string) (*File, []*Case, error) {
 		if p := (toml.ParseError{}); errors.As(err, &p) {
 			e.Line, e.What = p.Position.Line, "not TOML: "+p.Message
 		}
-		return nil, nil, &jobs.Errors{List: []*jobs.Error{e}}
+		return nil, nil, &jobs.MistakesError{List: []*jobs.Error{e}}
 	}
 	f.lines = jobs.Positions(string(text))
 	f.decode(tree)
@@ -118,7 +118,7 @@ func Load(path string, sets []string) (*File, []*Case, error) {
 	cases := f.cases()
 	if len(f.errs) > 0 {
 		slices.SortStableFunc(f.errs, func(a, b *jobs.Error) int { return a.Line - b.Line })
-		return nil, nil, &jobs.Errors{List: f.errs}
+		return nil, nil, &jobs.MistakesError{List: f.errs}
 	}
 	return f, cases, nil
 }

@@ -202,7 +202,7 @@ metrics = ["speed"]
 		{"grows by halves", "job = \"job.toml\"\n[[axis]]\nparallel.stages = [2, 3]\n[scaling]\nkind = \"weak\"\ngrow = [\"model.kv_heads\"]\n[set]\nmodel.kv_heads = 1\ntrain.batch = 12\n", []string{`study.toml:6: scaling.grow: case "stages 3"`}},
 	} {
 		_, _, err := Load(writeStudy(t, c.text), nil)
-		wrong := (*jobs.Errors)(nil)
+		wrong := (*jobs.MistakesError)(nil)
 		if !errors.As(err, &wrong) {
 			t.Errorf("%s: %v, want mistakes", c.name, err)
 			continue

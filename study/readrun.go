@@ -127,7 +127,7 @@ func (p *Point) fromSummary(s record.Summary) {
 		}
 	}
 	if len(s.MFU) > 0 {
-		p.MFU = Number(record.Mean(s.MFU))
+		p.MFU = Number(stats.Mean(s.MFU))
 	}
 }
 

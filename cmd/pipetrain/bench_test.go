@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pipetrain/pipetrain/record"
+	"github.com/pipetrain/pipetrain/stats"
 )
 
 // BenchmarkPrediction reports measured over predicted makespan of a real run on 2
@@ -33,7 +34,7 @@ func BenchmarkPrediction(b *testing.B) {
 		b.ReportMetric(100*s.BubblePredicted, "%bubble-predicted")
 		b.ReportMetric(100*s.BubbleMeasured, "%bubble-measured")
 	}
-	b.ReportMetric(record.Median(ratios), "measured/predicted")
+	b.ReportMetric(stats.Median(ratios), "measured/predicted")
 }
 
 // BenchmarkStart reports the time from starting the launcher to the first forward op
@@ -58,7 +59,7 @@ func BenchmarkStart(b *testing.B) {
 				first = append(first, 1e3*(firstOp(b, out)-began))
 			}
 			slices.Sort(first)
-			b.ReportMetric(record.Median(first), "ms-to-first-op")
+			b.ReportMetric(stats.Median(first), "ms-to-first-op")
 			b.ReportMetric(first[0], "ms-to-first-op-best")
 		})
 	}

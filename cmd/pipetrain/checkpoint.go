@@ -163,7 +163,7 @@ func verifyCheckpoints(ctx context.Context, c *cli.Command, stdout io.Writer) er
 	for _, path := range paths {
 		faults, err := checkpoint.Verify(ctx, path)
 		if err != nil {
-			faults = []checkpoint.Fault{{File: path, Reason: err.Error()}}
+			faults = []checkpoint.FaultError{{File: path, Reason: err.Error()}}
 		}
 		if len(faults) == 0 {
 			fmt.Fprintf(stdout, "%s: whole\n", path)

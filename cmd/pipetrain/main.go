@@ -50,7 +50,7 @@ func tell(stderr io.Writer, err error) {
 	if said := (*exitcode.ReportedError)(nil); errors.As(err, &said) {
 		return
 	}
-	if wrong := (*jobs.Errors)(nil); errors.As(err, &wrong) {
+	if wrong := (*jobs.MistakesError)(nil); errors.As(err, &wrong) {
 		fmt.Fprintln(stderr, wrong) // lines that begin with file:line, as editors read them
 		return
 	}
