@@ -87,7 +87,7 @@ type Bytes int64
 // Device selects where the layers run.
 type Device struct {
 	Kind string `toml:"kind"` // auto | cpu | cuda | rehearse
-	// Messages of a rehearsal: real (as long as the run's) | small.
+	// Messages of a rehearsal: real (with the sizes of a real run) | small.
 	Messages string `toml:"messages"`
 	Threads  int    `toml:"threads"` // CPU threads a rank; 0: the host's cores shared by its ranks
 	Bind     string `toml:"bind"`    // auto | cores | numa | none
