@@ -41,7 +41,6 @@ func newStepData(w Work, source data.Source, cut data.Cut, replica int) (*stepDa
 	return d, nil
 }
 
-// begin prepares a step and returns the terms of its loss, of all replicas.
 func (d *stepData) begin(step int) int {
 	d.step = step
 	terms := func(mb, n int) int { return data.Terms(d.source, d.cut, step, mb, n) }

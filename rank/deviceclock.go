@@ -49,7 +49,7 @@ func (c *deviceClock) add(op schedule.Op, category string, start, end kernels.Ma
 func (c *deviceClock) end(record func(op schedule.Op, category string, start, end int64)) error {
 	err := c.sync()
 	for _, o := range c.ops {
-		if err == nil && record != nil {
+		if err == nil {
 			record(o.op, o.category, c.at+int64(c.dev.Between(c.origin, o.start)), c.at+int64(c.dev.Between(c.origin, o.end)))
 		}
 		c.dev.Drop(o.start, o.end)

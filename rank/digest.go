@@ -30,7 +30,7 @@ const (
 
 // takeDigest begins to read the data. It ends with ctx.
 func (tr *Trainer) takeDigest(ctx context.Context) {
-	source, ok := tr.data.source.(data.Digester)
+	source, ok := tr.samples.source.(data.Digester)
 	if !ok || tr.world.Rank() != 0 {
 		return
 	}

@@ -3,6 +3,6 @@
 // beside it (reduction, clipping, optimizer), to a run (checkpoints, profile,
 // prediction beside measurement) and to a rehearsal, which computes nothing.
 //
-// Memory is planned by performing a step without a device: the same allocations
+// Memory is planned by performing a step on the null device: the same allocations
 // in the same order, so that the plan is exact (PlanMemory).
 package rank

@@ -15,7 +15,6 @@ import (
 // [device] table has it: the way messages go, a second queue, recorded p2, its own clock.
 func (tr *Trainer) equip(ctx context.Context, t collectives.Transport) error {
 	set, m := tr.spec.Device, tr.m
-	tr.u.reducer = newReducer(tr.dev)
 	m.clock = newDeviceClock(tr.dev)
 	if _, ok := tr.dev.(kernels.Queues); set.P2Stream && !ok {
 		return cannot(tr.dev, "device.p2_stream = true", "has no second queue")

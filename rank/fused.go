@@ -51,37 +51,35 @@ func (s *stage) backwardLayer(i, mb int, dy kernels.Block, hasDY bool, target ke
 	if err != nil {
 		return err
 	}
-	w, err := s.arena.Alloc(4*max(l.Work(model.PassInput, s.ops, s.shape), l.Work(model.PassWeight, s.ops, s.shape)), catScratch)
+	w, err := s.arena.Alloc(4*max(l.Work(model.PassInput, s.dev, s.shape), l.Work(model.PassWeight, s.dev, s.shape)), catScratch)
 	if err != nil {
 		return err
 	}
-	if s.dev != nil {
-		c := s.call(i, mb, w)
-		var off int64
-		for j, slot := range l.Slots() {
-			switch {
-			case slot.Life != model.FromInput:
-				c.Slots[j] = s.slot(i, j, mb)
-			case slot.Name == model.SlotDY:
-				if hasDY {
-					c.Slots[j] = dy.As(slot.Type)
-				}
-			default:
-				n := slot.Bytes(s.shape)
-				c.Slots[j] = tmp.Slice(off, n).As(slot.Type)
-				off += roundUp(n, slotAlign)
+	c := s.call(i, mb, w)
+	var off int64
+	for j, slot := range l.Slots() {
+		switch {
+		case slot.Life != model.FromInput:
+			c.Slots[j] = s.slot(i, j, mb)
+		case slot.Name == model.SlotDY:
+			if hasDY {
+				c.Slots[j] = dy.As(slot.Type)
 			}
+		default:
+			n := slot.Bytes(s.shape)
+			c.Slots[j] = tmp.Slice(off, n).As(slot.Type)
+			off += roundUp(n, slotAlign)
 		}
-		c.DX = target
-		l.BackwardInput(c)
-		c.DX = kernels.Buffer{}
-		for j, slot := range l.Slots() {
-			if slot.Life == model.UntilInput {
-				c.Slots[j] = kernels.Buffer{}
-			}
-		}
-		l.BackwardWeight(c)
 	}
+	c.DX = target
+	l.BackwardInput(c)
+	c.DX = kernels.Buffer{}
+	for j, slot := range l.Slots() {
+		if slot.Life == model.UntilInput {
+			c.Slots[j] = kernels.Buffer{}
+		}
+	}
+	l.BackwardWeight(c)
 	s.arena.Free(w)
 	s.arena.Free(tmp)
 	return nil

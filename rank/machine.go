@@ -10,9 +10,8 @@ import (
 	"github.com/pipetrain/pipetrain/schedule"
 )
 
-// machine performs one rank's lowered program, step after step. Without a
-// device and a transport (dry) it allocates and frees exactly as it would with
-// them: the memory plan is a dry step.
+// machine performs one rank's lowered program, step after step. With the null device and
+// the null courier it allocates and frees exactly as with others: the memory plan is such a step.
 type machine struct {
 	sched    *schedule.Schedule
 	me       int // pipeline rank
@@ -20,10 +19,10 @@ type machine struct {
 	horizons []int // receives before horizons[i] are posted before op i
 
 	arena  *kernels.Arena
-	dev    kernels.Device // nil when dry
+	dev    kernels.Device
 	stages map[int]*stage
 
-	courier courier.Courier // courier.Null when dry
+	courier courier.Courier
 	world   func(pipelineRank int) int
 	data    batcher
 
@@ -39,19 +38,40 @@ type machine struct {
 	posted  map[schedule.Op]courier.Parcel // receives in flight
 	sending map[schedule.Op]send           // sends in flight
 
-	// pretend passes an op's modelled time, counted from its start; nil where the op is performed.
-	pretend func(op schedule.Op, start int64)
+	dog *watchdog
+	hooks
+}
 
-	dog    *watchdog // nil when dry
-	reduce func(ctx context.Context, st *stage) error
-	apply  func(st *stage) // the optimizer, within an Update op; nil when dry
-	record func(op schedule.Op, category string, start, end int64)
+// hooks are what a run does beside the program's own work; noHooks do nothing.
+type hooks struct {
+	// pretend passes an op's modelled time, counted from its start.
+	pretend func(op schedule.Op, start int64)
+	reduce  func(ctx context.Context, st *stage) error
+	apply   func(st *stage) // the optimizer, within an Update op
+	record  func(op schedule.Op, category string, start, end int64)
+}
+
+func noHooks() hooks {
+	return hooks{
+		pretend: func(schedule.Op, int64) {},
+		reduce:  func(context.Context, *stage) error { return nil },
+		apply:   func(*stage) {},
+		record:  func(schedule.Op, string, int64, int64) {},
+	}
 }
 
 // batcher reads fields of a micro-batch of the current step.
 type batcher interface {
+	// begin prepares a step and returns the terms of its loss, of all replicas.
+	begin(step int) int
 	read(mb int, fields []field) (data.Sample, error)
 }
+
+// noData is nothing to read.
+type noData struct{}
+
+func (noData) begin(int) int                          { return 0 }
+func (noData) read(int, []field) (data.Sample, error) { return nil, nil }
 
 // send is a message on its way and the memory it leaves.
 type send struct {
@@ -178,9 +198,7 @@ func (m *machine) perform(ctx context.Context, i int, op schedule.Op) error {
 		err = m.complete(ctx, op)
 	case schedule.ReduceGrad:
 		category = "reduce"
-		if m.reduce != nil {
-			err = m.reduce(ctx, st)
-		}
+		err = m.reduce(ctx, st)
 	case schedule.Update:
 		category = "optimizer"
 		err = m.update(ctx, st)
@@ -201,17 +219,15 @@ func (m *machine) note(op schedule.Op, category string, start int64, begun kerne
 		return nil
 	}
 	computes := category == "compute" || category == "optimizer"
-	if m.dev != nil && computes {
+	if computes {
 		if err := m.dev.Sync(); err != nil {
 			return err
 		}
 	}
-	if m.pretend != nil && (computes || category == "reduce") {
+	if computes || category == "reduce" {
 		m.pretend(op, start)
 	}
-	if m.record != nil {
-		m.record(op, category, start, now())
-	}
+	m.record(op, category, start, now())
 	return nil
 }
 
@@ -238,7 +254,7 @@ func (m *machine) forward(st *stage, mb int) error {
 		out = f.out.As(st.out().Type)
 	}
 	var sample data.Sample
-	if m.dev != nil && len(st.fields) > 0 {
+	if len(st.fields) > 0 {
 		if sample, err = m.data.read(mb, st.fields); err != nil {
 			return err
 		}
@@ -247,9 +263,7 @@ func (m *machine) forward(st *stage, mb int) error {
 		return err
 	}
 	if st.last {
-		if m.dev != nil {
-			m.dev.Sum(m.losses.As(kernels.F64).Slice(int64(mb), 1), out)
-		}
+		m.dev.Sum(m.losses.As(kernels.F64).Slice(int64(mb), 1), out)
 		m.arena.Free(rows)
 	}
 	return nil

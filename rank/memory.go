@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/kernels/null"
 	"github.com/pipetrain/pipetrain/model"
 	"github.com/pipetrain/pipetrain/rank/courier"
 	"github.com/pipetrain/pipetrain/schedule"
@@ -44,9 +45,9 @@ type Work struct {
 	P2Stream bool
 }
 
-// PlanMemory performs one step of a rank on a dry arena.
+// PlanMemory performs one step of a rank on a dry arena and the null device; ops are asked for the sizes of scratch memory.
 func PlanMemory(w Work, pipelineRank int, ops kernels.Ops) (Memory, error) {
-	m, err := newMachine(w, pipelineRank, kernels.NewArena(kernels.Buffer{}), nil, ops)
+	m, err := newMachine(w, pipelineRank, kernels.NewArena(kernels.Buffer{}), null.New(ops))
 	if err != nil {
 		return Memory{}, err
 	}
@@ -74,14 +75,14 @@ func measure(a *kernels.Arena) Memory {
 }
 
 // newMachine makes a rank's machine and allocates what lives as long as the run.
-func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) (*machine, error) {
+func newMachine(w Work, me int, arena *kernels.Arena, dev kernels.Device) (*machine, error) {
 	if !w.Schedule.Lowered {
 		return nil, fmt.Errorf("schedule %s is not lowered: it has no transfers", w.Schedule.Name)
 	}
 	program := w.Schedule.Programs[me]
 	m := &machine{sched: w.Schedule, me: me, program: program, horizons: schedule.Horizons(program), arena: arena, dev: dev, beside: w.P2Stream,
-		courier: courier.Null{}, world: func(pipelineRank int) int { return pipelineRank }}
-	m.stages = newStages(w, me, arena, dev, ops)
+		courier: courier.Null{}, world: func(pipelineRank int) int { return pipelineRank }, data: noData{}, dog: &watchdog{}, hooks: noHooks()}
+	m.stages = newStages(w, me, arena, dev)
 	params := 0
 	for _, i := range m.order() {
 		st := m.stages[i]

@@ -8,6 +8,7 @@ import (
 	"github.com/pipetrain/pipetrain/collectives/local"
 	"github.com/pipetrain/pipetrain/kernels"
 	"github.com/pipetrain/pipetrain/kernels/cpu"
+	"github.com/pipetrain/pipetrain/kernels/null"
 	"github.com/pipetrain/pipetrain/model"
 )
 
@@ -35,7 +36,7 @@ func TestStepFLOPs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := tr.machine(tp, kernels.NewArena(kernels.Buffer{}), nil, dev); err != nil {
+			if err := tr.machine(tp, kernels.NewArena(kernels.Buffer{}), null.New(dev)); err != nil {
 				t.Fatal(err)
 			}
 			sum += tr.stepFLOPs()

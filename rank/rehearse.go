@@ -12,6 +12,7 @@ import (
 	"github.com/pipetrain/pipetrain/costs"
 	"github.com/pipetrain/pipetrain/jobs"
 	"github.com/pipetrain/pipetrain/kernels"
+	"github.com/pipetrain/pipetrain/kernels/null"
 	"github.com/pipetrain/pipetrain/rank/courier"
 	"github.com/pipetrain/pipetrain/schedule"
 	"github.com/pipetrain/pipetrain/stats"
@@ -40,13 +41,13 @@ func NewRehearsal(ctx context.Context, spec *jobs.Spec, t collectives.Transport,
 	if tr.planned, err = PlanMemory(tr.work, tr.place.Stage, ops); err != nil {
 		return nil, err
 	}
-	if err := tr.machine(t, kernels.NewArena(kernels.Buffer{}), nil, ops); err != nil {
+	if err := tr.machine(t, kernels.NewArena(kernels.Buffer{}), null.New(ops)); err != nil {
 		return nil, err
 	}
 	tr.m.courier = courier.Host(t, r.message)
 	late := lateness()
 	tr.m.pretend = func(op schedule.Op, start int64) { sleepUntil(start+int64(r.Costs.Compute(op)*1e9), late) }
-	tr.m.reduce = nil
+	tr.u.opt.lr.Base, tr.u.opt.lr.Min = 0, 0 // nothing is learned
 	if tr.offset, err = clockOffset(ctx, t); err != nil {
 		return nil, fmt.Errorf("comparing clocks: %w", err)
 	}

@@ -167,7 +167,7 @@ func (r *runner) run(ctx context.Context, begin time.Time) error {
 		}
 	}
 	rep.Seconds = time.Since(begin).Seconds()
-	if rep.Final != rep.Steps && c.Rehearsal == nil {
+	if rep.Final != rep.Steps {
 		if err := r.tr.save(ctx, c, rep.Steps, rep); err != nil {
 			return err
 		}

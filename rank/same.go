@@ -53,7 +53,7 @@ func (tr *Trainer) sameRun(c *checkpoint.Checkpoint) error {
 		if err := json.Unmarshal(raw, &was); err != nil {
 			return fmt.Errorf("the checkpoint of step %d: its %s: %w", m.Step, dataKey, err)
 		}
-		if is := tr.data.source.Fingerprint(); was != is {
+		if is := tr.samples.source.Fingerprint(); was != is {
 			differ("the data", was, is)
 		}
 	}

@@ -106,7 +106,7 @@ func (tr *Trainer) Save(ctx context.Context, dir string, step int, program strin
 	if !prune {
 		c.Keep = 0
 	}
-	extra := map[string]any{dataKey: tr.data.source.Fingerprint(), settingsKey: tr.spec.Lasting()}
+	extra := map[string]any{dataKey: tr.samples.source.Fingerprint(), settingsKey: tr.spec.Lasting()}
 	if sum != "" {
 		extra[digestKey] = sum
 	}

@@ -9,8 +9,7 @@ import (
 )
 
 // stage is one stage of the model on this rank: its parameters and what it
-// keeps for the micro-batches in flight. With a dry arena it allocates and
-// frees all that a run does and computes nothing.
+// keeps for the micro-batches in flight.
 type stage struct {
 	index  int
 	base   int // the model's index of layers[0]
@@ -21,8 +20,7 @@ type stage struct {
 	last   bool          // has the loss
 
 	arena *kernels.Arena
-	dev   kernels.Device // computes; nil when dry
-	ops   kernels.Ops    // asked for scratch sizes, dry or not
+	dev   kernels.Device
 
 	params  *model.Layout // of the flat buffers
 	weights kernels.Block
@@ -216,7 +214,7 @@ func (s *stage) work(p model.Pass, n int) (kernels.Block, error) {
 		most = s.scratch[p]
 	} else {
 		for _, l := range s.layers {
-			most = max(most, l.Work(p, s.ops, s.shape.Times(n)))
+			most = max(most, l.Work(p, s.dev, s.shape.Times(n)))
 		}
 	}
 	return s.arena.Alloc(most*4, catScratch)
@@ -241,9 +239,6 @@ func (s *stage) forward(mb int, out kernels.Buffer, sample data.Sample) error {
 		return err
 	}
 	defer s.arena.Free(w)
-	if s.dev == nil {
-		return nil
-	}
 	for _, f := range s.fields {
 		s.dev.CopyIn(s.slot(f.layer, f.slot, mb), sample[f.name])
 	}
@@ -272,18 +267,16 @@ func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
 	if err != nil {
 		return err
 	}
-	if s.dev != nil {
-		for i := len(s.layers) - 1; i >= 0; i-- {
-			c := s.call(i, mb, w)
-			for j := range c.Slots {
-				c.Slots[j] = s.slot(i, j, mb)
-			}
-			c.DX = dx
-			if i > 0 {
-				c.DX = s.slot(i-1, model.SlotIndex(s.layers[i-1], model.SlotDY), mb)
-			}
-			s.layers[i].BackwardInput(c)
+	for i := len(s.layers) - 1; i >= 0; i-- {
+		c := s.call(i, mb, w)
+		for j := range c.Slots {
+			c.Slots[j] = s.slot(i, j, mb)
 		}
+		c.DX = dx
+		if i > 0 {
+			c.DX = s.slot(i-1, model.SlotIndex(s.layers[i-1], model.SlotDY), mb)
+		}
+		s.layers[i].BackwardInput(c)
 	}
 	s.arena.Free(w)
 	f := s.frame(mb)
@@ -305,19 +298,17 @@ func (s *stage) backwardWeight(first, last int, run func(memory uint64, ops func
 	if err != nil {
 		return nil, err
 	}
-	if s.dev != nil {
-		if err := run(s.memoryOf(g, w), func() {
-			for i := len(s.layers) - 1; i >= 0; i-- {
-				c := s.call(i, first, w)
-				c.Shape = c.Shape.Times(n)
-				for j := range c.Slots {
-					c.Slots[j] = s.groupSlot(i, j, g)
-				}
-				s.layers[i].BackwardWeight(c)
+	if err := run(s.memoryOf(g, w), func() {
+		for i := len(s.layers) - 1; i >= 0; i-- {
+			c := s.call(i, first, w)
+			c.Shape = c.Shape.Times(n)
+			for j := range c.Slots {
+				c.Slots[j] = s.groupSlot(i, j, g)
 			}
-		}); err != nil {
-			return nil, err
+			s.layers[i].BackwardWeight(c)
 		}
+	}); err != nil {
+		return nil, err
 	}
 	return append(s.drop(g), w), nil
 }

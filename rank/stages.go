@@ -7,7 +7,7 @@ import (
 )
 
 // newStages makes the stages that the program of pipeline rank me names.
-func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) map[int]*stage {
+func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device) map[int]*stage {
 	sched, program, layers, shape := w.Schedule, w.Schedule.Programs[me], w.Model.Layers, w.Shape
 	stages := map[int]*stage{}
 	for _, op := range program {
@@ -18,7 +18,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ker
 		st := &stage{
 			index: op.Stage, base: r.First, layers: layers[r.First:r.End], shape: shape,
 			first: op.Stage == 0, last: op.Stage == sched.Stages-1,
-			arena: arena, dev: dev, ops: ops,
+			arena: arena, dev: dev, lossScale: make([]float32, sched.Microbatches),
 			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),
 			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{}, typ: w.Model.Config.Type,
 		}
@@ -31,7 +31,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device, ops ker
 			}
 			st.slotsTmp = append(st.slotsTmp, make([]kernels.Buffer, len(l.Slots())))
 			for p := range st.scratch {
-				st.scratch[p] = max(st.scratch[p], l.Work(model.Pass(p), ops, shape))
+				st.scratch[p] = max(st.scratch[p], l.Work(model.Pass(p), dev, shape))
 			}
 		}
 		for mb := range st.groupOf {

@@ -229,8 +229,11 @@ func (n *nudge) apply(layer int, c *model.Call) {
 	if n == nil || n.layer != layer {
 		return
 	}
+	b := c.Dev.Host(c.Weights[n.param].Slice(int64(n.elem), 1))
+	if b == nil { // the memory is planned
+		return
+	}
 	n.once.Do(func() {
-		b := c.Dev.Host(c.Weights[n.param].Slice(int64(n.elem), 1))
 		binary.NativeEndian.PutUint32(b, math.Float32bits(math.Float32frombits(binary.NativeEndian.Uint32(b))+n.by))
 	})
 }

@@ -28,7 +28,7 @@ type Trainer struct {
 	dev     kernels.Device
 	offset  int64 // to rank 0's clock, ns
 	events  []opEvent
-	data    *stepData
+	samples *stepData    // nil in a rehearsal
 	held    func() error // see Config.Held
 	digest  *digest      // of the data; nil on other ranks than 0
 	hurry   bool         // a save must not wait for it: the run was asked to stop
@@ -88,7 +88,6 @@ func NewWith(ctx context.Context, spec *jobs.Spec, mdl *model.Model, t collectiv
 	if err != nil {
 		return nil, err
 	}
-	tr.dev = dev
 	if tr.planned, err = PlanMemory(tr.work, tr.place.Stage, dev); err != nil {
 		return nil, err
 	}
@@ -100,25 +99,24 @@ func NewWith(ctx context.Context, spec *jobs.Spec, mdl *model.Model, t collectiv
 		return nil, exitcode.With(exitcode.OutOfMemory, fmt.Errorf("rank %d: the plan needs %d bytes (%s): %w; fewer micro-batches in flight, backward_p2 = \"fused\" or more stages need less",
 			t.Rank(), tr.planned.Arena, tr.planned.table(), err))
 	}
-	if err := tr.machine(t, kernels.NewArena(tr.arena), dev, dev); err != nil {
+	if err := tr.machine(t, kernels.NewArena(tr.arena), dev); err != nil {
 		return nil, err
 	}
 	m := tr.m
 	if err := tr.equip(ctx, t); err != nil {
 		return nil, err
 	}
-	if tr.data, err = newStepData(tr.work, source, data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: tr.work.Schedule.Microbatches}, tr.place.Replica); err != nil {
+	tr.samples, err = newStepData(tr.work, source, data.Cut{Batch: spec.Train.Batch, Replicas: spec.Parallel.Replicas, Microbatches: tr.work.Schedule.Microbatches}, tr.place.Replica)
+	if err != nil {
 		return nil, err
 	}
-	m.data = tr.data
+	m.data = tr.samples
 	for _, st := range m.stages {
-		st.number, st.lossScale = tr.place.Replica*tr.work.Schedule.Microbatches, tr.data.scales
+		st.number, st.lossScale = tr.place.Replica*tr.work.Schedule.Microbatches, tr.samples.scales
 	}
-	m.apply = tr.u.applyWithin
 	if err := tr.connect(t); err != nil {
 		return nil, err
 	}
-	tr.u.opt = optimizer{rule: tr.work.Optim, lr: spec.Rate(), clip: spec.Optimizer.Clip}
 	tr.initialise()
 	if tr.offset, err = clockOffset(ctx, t); err != nil {
 		return nil, fmt.Errorf("comparing clocks: %w", err)
@@ -136,20 +134,22 @@ func newTrainer(spec *jobs.Spec, w Work, t collectives.Transport) (*Trainer, err
 	return &Trainer{spec: spec, work: w, grid: grid, place: grid.Coord(t.Rank()), world: collectives.World(t)}, nil
 }
 
-// machine makes the rank's machine over an arena; without a device it rehearses.
-func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev kernels.Device, ops kernels.Ops) error {
-	m, err := newMachine(tr.work, tr.place.Stage, arena, dev, ops)
+// machine makes the rank's machine over an arena.
+func (tr *Trainer) machine(t collectives.Transport, arena *kernels.Arena, dev kernels.Device) error {
+	m, err := newMachine(tr.work, tr.place.Stage, arena, dev)
 	if err != nil {
 		return err
 	}
-	tr.m = m
+	tr.m, tr.dev = m, dev
 	m.dog = &watchdog{allowed: tr.spec.Run.StallTimeout}
 	pipeline := tr.grid.Pipeline(tr.place)
 	m.world = func(pipelineRank int) int { return pipeline[pipelineRank] }
 	m.record = func(op schedule.Op, category string, start, end int64) {
 		tr.events = append(tr.events, opEvent{op, category, start, end})
 	}
-	tr.u = &update{m: m, world: tr.world, replicas: tr.spec.Parallel.Replicas, replica: tr.place.Replica}
+	tr.u = &update{m: m, world: tr.world, replicas: tr.spec.Parallel.Replicas, replica: tr.place.Replica, reducer: newReducer(dev),
+		opt: optimizer{rule: tr.work.Optim, lr: tr.spec.Rate(), clip: tr.spec.Optimizer.Clip}}
+	m.apply = tr.u.applyWithin
 	for _, p := range tr.work.Model.Params() {
 		stage := slices.IndexFunc(tr.work.Cut, func(r model.Range) bool { return p.Layer >= r.First && p.Layer < r.End })
 		tr.u.params = append(tr.u.params, paramInfo{name: p.Name, layer: tr.work.Model.Layers[p.Layer].Name(), stage: stage})
@@ -267,18 +267,13 @@ type StepResult struct {
 // stop says that this rank was asked to stop after it.
 func (tr *Trainer) Step(ctx context.Context, step int, stop bool) (StepResult, error) {
 	tr.events = tr.events[:0]
-	if tr.data != nil {
-		tr.u.terms = tr.data.begin(step)
-	}
+	tr.u.terms = tr.m.data.begin(step)
 	start := now()
 	if err := tr.m.step(ctx); err != nil {
 		return StepResult{}, err
 	}
 	span := tr.span()
-	lr := 0.0
-	if tr.dev != nil {
-		lr = tr.u.opt.lr.At(tr.u.opt.step + 1)
-	}
+	lr := tr.u.opt.lr.At(tr.u.opt.step + 1)
 	r, err := tr.u.finish(ctx, span, stop)
 	end := now()
 	if err != nil {
@@ -327,9 +322,6 @@ func (tr *Trainer) Planned() Memory { return tr.planned }
 
 // Close frees what the rank has of the device.
 func (tr *Trainer) Close() {
-	if tr.dev == nil {
-		return
-	}
 	if tr.m.graphs != nil {
 		tr.m.graphs.close()
 	}

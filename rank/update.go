@@ -72,10 +72,8 @@ func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult
 	losses := len(u.params)
 	ranks := losses + u.replicas*mbs
 
-	if m.dev != nil {
-		if err := u.collect(ctx, v, losses); err != nil {
-			return stepResult{}, err
-		}
+	if err := u.collect(ctx, v, losses); err != nil {
+		return stepResult{}, err
 	}
 	own := v[ranks+perRank*u.world.Rank():]
 	own[0], own[1], own[2] = span.start, span.end, span.busy
@@ -101,9 +99,6 @@ func (u *update) finish(ctx context.Context, span spanOf, stop bool) (stepResult
 	r.makespan = last - first
 	if err := u.checkNumbers(v, losses, mbs, r); err != nil {
 		return r, err
-	}
-	if m.dev == nil {
-		return r, nil
 	}
 	if m.sched.Async == nil {
 		u.opt.apply(m, r.gradNorm)

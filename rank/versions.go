@@ -86,9 +86,7 @@ func (s *stage) renew() error {
 		}
 		flat := b.As(s.typ)
 		v.old[v.newest] = oldVersion{b, s.views(flat)}
-		if s.dev != nil {
-			s.dev.Copy(flat, s.readWeights())
-		}
+		s.dev.Copy(flat, s.readWeights())
 	}
 	v.newest++
 	return nil
@@ -100,17 +98,13 @@ func (m *machine) update(ctx context.Context, st *stage) error {
 	if st.versions == nil {
 		return fmt.Errorf("schedule %s has no rule of weight versions", m.sched.Name)
 	}
-	if m.reduce != nil {
-		if err := m.reduce(ctx, st); err != nil {
-			return err
-		}
+	if err := m.reduce(ctx, st); err != nil {
+		return err
 	}
 	if err := st.renew(); err != nil {
 		return err
 	}
-	if m.apply != nil {
-		m.apply(st)
-	}
+	m.apply(st)
 	return nil
 }
 

@@ -23,9 +23,9 @@ type watchdog struct {
 // betweenSteps is where a rank is that has done a step's ops and sums.
 const betweenSteps = -1
 
-// advance tells that the op at this index begins. A nil watchdog does nothing.
+// advance tells that the op at this index begins.
 func (w *watchdog) advance(i int) {
-	if w != nil && w.allowed > 0 {
+	if w.allowed > 0 {
 		w.at.Store(int64(i))
 		w.since.Store(now())
 	}
@@ -35,7 +35,7 @@ func (w *watchdog) advance(i int) {
 // tells what the op at an index waits for.
 func (w *watchdog) guard(ctx context.Context, what func(i int) string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if w == nil || w.allowed <= 0 {
+	if w.allowed <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
 	every := max(time.Millisecond, min(w.allowed/8, time.Second))

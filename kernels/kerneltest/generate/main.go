@@ -1,5 +1,5 @@
-// Command generate writes the decorators of kernels/kerneltest from the interface
-// kernels.Ops: farops.go, and the hooks of the suite's own tests.
+// Command generate writes what has a method for each one of the interface kernels.Ops: farops.go and
+// the hooks of the suite's own tests in kernels/kerneltest, and the operations of kernels/null.
 // `go generate ./kernels` runs it.
 package main
 
@@ -13,6 +13,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -46,6 +47,19 @@ func (f *farOps) {{.Name}}({{.Params}}) {{.Result}} {
 {{- end}}
 }
 {{end}}`,
+	"../null/ops.go": `package null
+
+import "{{.Module}}/kernels"
+
+// ops asks the operations that it stands for about sizes and performs nothing.
+type ops struct{ of kernels.Ops }
+{{range .Ops}}
+{{- if .Result}}
+func (o ops) {{.Name}}({{.Params}}) {{.Result}} { return o.of.{{.Name}}({{.Args}}) }
+{{- else}}
+func (ops) {{.Name}}({{.Types}}) {}
+{{- end}}
+{{end}}`,
 	"hooks_test.go": `package kerneltest_test
 
 import "{{.Module}}/kernels"
@@ -67,8 +81,8 @@ func (h *hooks) {{.Name}}({{.Params}}) {{.Result}} {
 {{end}}`,
 }
 
-// op is a method of kernels.Ops; Result is empty, or the type of its only result.
-type op struct{ Name, Params, Args, Result string }
+// op is a method of kernels.Ops; Types are those of its Params, Result is empty or the type of its only result.
+type op struct{ Name, Params, Types, Args, Result string }
 
 // render returns the generated files from the package kernels in folder dir.
 func render(dir string) map[string][]byte {
@@ -115,7 +129,7 @@ func methods(all map[string]*ast.InterfaceType, name string) (ops []op) {
 		case *ast.Ident:
 			ops = append(ops, methods(all, t.Name)...)
 		case *ast.FuncType:
-			var params, args []string
+			var params, types, args []string
 			for _, p := range t.Params.List {
 				var names []string
 				for _, n := range p.Names {
@@ -123,8 +137,9 @@ func methods(all map[string]*ast.InterfaceType, name string) (ops []op) {
 				}
 				params = append(params, strings.Join(names, ", ")+" "+typeName(p.Type))
 				args = append(args, names...)
+				types = append(types, slices.Repeat([]string{typeName(p.Type)}, len(names))...)
 			}
-			o := op{Name: m.Names[0].Name, Params: strings.Join(params, ", "), Args: strings.Join(args, ", ")}
+			o := op{Name: m.Names[0].Name, Params: strings.Join(params, ", "), Types: strings.Join(types, ", "), Args: strings.Join(args, ", ")}
 			if t.Results != nil {
 				o.Result = typeName(t.Results.List[0].Type)
 			}
