@@ -8,9 +8,7 @@ import (
 // backward performs the fused B of a micro-batch: I and W layer by layer, so
 // that the output gradients of one layer are freed before the next but one begins.
 func (s *stage) backward(mb int, dx kernels.Buffer) error {
-	f := s.frame(mb)
-	g := s.groups[mb]
-	dy, hasDY := f.dy, f.hasDY // of layer i
+	dy, hasDY := s.kept.takeGradient(mb) // of layer i
 	for i := len(s.layers) - 1; i >= 0; i-- {
 		l := s.layers[i]
 		target := dx
@@ -30,10 +28,8 @@ func (s *stage) backward(mb int, dx kernels.Buffer) error {
 		}
 		dy, hasDY = below, i > 0
 	}
-	f.dy, f.hasDY = kernels.Block{}, false
-	s.arena.Free(f.keep)
-	f.keep, f.hasKeep = kernels.Block{}, false
-	for _, b := range s.drop(g) {
+	s.kept.endInput(mb)
+	for _, b := range s.drop(s.kept.group(mb, mb)) {
 		s.arena.Free(b)
 	}
 	return nil
@@ -60,7 +56,7 @@ func (s *stage) backwardLayer(i, mb int, dy kernels.Block, hasDY bool, target ke
 	for j, slot := range l.Slots() {
 		switch {
 		case slot.Life != model.FromInput:
-			c.Slots[j] = s.slot(i, j, mb)
+			c.Slots[j] = s.kept.slot(i, j, mb)
 		case slot.Name == model.SlotDY:
 			if hasDY {
 				c.Slots[j] = dy.As(slot.Type)

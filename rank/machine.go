@@ -235,7 +235,6 @@ func (m *machine) forward(st *stage, mb int) error {
 	var out kernels.Buffer
 	var rows kernels.Block
 	var err error
-	f := st.frame(mb)
 	next := m.stages[st.index+1]
 	switch {
 	case st.last:
@@ -248,10 +247,9 @@ func (m *machine) forward(st *stage, mb int) error {
 			return err
 		}
 	default:
-		if f.out, err = m.arena.Alloc(st.out().Bytes(st.shape), catTransfers); err != nil {
+		if out, err = st.kept.leave(schedule.SendF, mb, st.out()); err != nil {
 			return err
 		}
-		out = f.out.As(st.out().Type)
 	}
 	var sample data.Sample
 	if len(st.fields) > 0 {
@@ -277,9 +275,7 @@ func (m *machine) backward(st *stage, op schedule.Op) error {
 		if prev := m.stages[st.index-1]; prev != nil && m.sched.RankOf(st.index-1, mb) == m.me {
 			dx, err = prev.expectGradient(mb)
 		} else {
-			f := st.frame(mb)
-			f.dx, err = m.arena.Alloc(st.in().Bytes(st.shape), catTransfers)
-			dx = f.dx.As(st.in().Type)
+			dx, err = st.kept.leave(schedule.SendB, mb, st.in())
 		}
 		if err != nil {
 			return err
@@ -288,28 +284,12 @@ func (m *machine) backward(st *stage, op schedule.Op) error {
 	if op.Kind == schedule.BackwardInput {
 		return st.backwardInput(mb, dx)
 	}
-	f := st.frame(mb)
-	if err := st.backward(mb, dx); err != nil {
-		return err
-	}
-	if !f.dx.Empty() { // the frame ended with its W; the send still needs the buffer
-		st.frame(mb).dx = f.dx
-	}
-	return nil
+	return st.backward(mb, dx)
 }
 
 // send starts sending what the op before it computed.
 func (m *machine) send(ctx context.Context, st *stage, op schedule.Op) error {
-	f := st.frame(op.First)
-	var block kernels.Block
-	if op.Kind == schedule.SendF {
-		block, f.out = f.out, kernels.Block{}
-	} else {
-		block, f.dx = f.dx, kernels.Block{}
-		if st.fused[op.First] {
-			delete(st.frames, op.First)
-		}
-	}
+	block := st.kept.takeLeaving(op.Kind, op.First)
 	if block.Empty() {
 		return fmt.Errorf("nothing was computed to send")
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/pipetrain/pipetrain/model"
 )
 
-// stage is one stage of the model on this rank: its parameters and what it
-// keeps for the micro-batches in flight.
+// stage is one stage of the model on this rank: its parameters, and the passes of its layers.
 type stage struct {
 	index  int
 	base   int // the model's index of layers[0]
@@ -30,11 +29,8 @@ type stage struct {
 
 	wBuf, gBuf [][]kernels.Buffer // [layer][param], views of the flat buffers: what layers read, and add to
 
-	fused   []bool // by micro-batch: the program has its B instead of I and W
-	groupOf []groupRange
-	layouts map[int]*layout
-	frames  map[int]*frame
-	groups  map[int]*group // by first micro-batch
+	fused []bool // by micro-batch: the program has its B instead of I and W
+	kept  *store // of the micro-batches in flight
 
 	versions  *versions // nil unless the schedule is asynchronous
 	squares   []float64 // squared gradient norms of the step's updates so far, by parameter; asynchronous only
@@ -76,131 +72,25 @@ type field struct {
 	bytes       int64 // of a micro-batch
 }
 
-// groupRange is the range of micro-batches that the W of a micro-batch covers.
-type groupRange struct{ first, last int }
-
-// group holds what the micro-batches of one W keep until it: made when the
-// first of them needs it, freed after the W.
-type group struct {
-	groupRange
-	blocks [3]kernels.Block // UntilWeight and FromInput
-	have   [3]bool
-}
-
-// frame is what one micro-batch has in flight on a stage.
-type frame struct {
-	keep    kernels.Block // UntilInput
-	hasKeep bool
-	dy      kernels.Block // the gradient of the output, where B is fused
-	hasDY   bool
-	out     kernels.Block // output or input gradient on its way to a peer
-	dx      kernels.Block
-}
-
-func (s *stage) frame(mb int) *frame {
-	f := s.frames[mb]
-	if f == nil {
-		f = &frame{}
-		s.frames[mb] = f
-	}
-	return f
-}
-
-func (s *stage) layout(n int) *layout {
-	l := s.layouts[n]
-	if l == nil {
-		l = newLayout(s.layers, s.shape, n)
-		s.layouts[n] = l
-	}
-	return l
-}
-
-// block makes sure that the memory of a life exists for a micro-batch.
-func (s *stage) block(life model.Life, mb int) error {
-	if life == model.UntilInput {
-		f := s.frame(mb)
-		if f.hasKeep {
-			return nil
-		}
-		b, err := s.arena.Alloc(s.layout(1).total[life], catActivations)
-		f.keep, f.hasKeep = b, err == nil
-		return err
-	}
-	r := s.groupOf[mb]
-	g := s.groups[r.first]
-	if g == nil {
-		g = &group{groupRange: r}
-		s.groups[r.first] = g
-	}
-	if g.have[life] {
-		return nil
-	}
-	category := catActivations
-	if life == model.FromInput {
-		category = catP2Inputs
-	}
-	b, err := s.arena.Alloc(s.layout(r.last - r.first + 1).total[life], category)
-	g.blocks[life], g.have[life] = b, err == nil
-	return err
-}
-
-// slot returns the matrix of one micro-batch in a slot whose block exists; empty when dead.
-func (s *stage) slot(layer, slot, mb int) kernels.Buffer {
-	spec := s.layers[layer].Slots()[slot]
-	bytes := spec.Bytes(s.shape)
-	if spec.Life == model.UntilInput {
-		f := s.frame(mb)
-		if !f.hasKeep {
-			return kernels.Buffer{}
-		}
-		return f.keep.Slice(s.layout(1).off[layer][slot], bytes).As(spec.Type)
-	}
-	g := s.groups[s.groupOf[mb].first]
-	if g == nil || !g.have[spec.Life] {
-		return kernels.Buffer{}
-	}
-	l := s.layout(g.last - g.first + 1)
-	return g.blocks[spec.Life].Slice(l.off[layer][slot]+int64(mb-g.first)*bytes, bytes).As(spec.Type)
-}
-
-// groupSlot returns the matrix of all micro-batches of a group.
-func (s *stage) groupSlot(layer, slot int, g *group) kernels.Buffer {
-	spec := s.layers[layer].Slots()[slot]
-	if spec.Life == model.UntilInput || !g.have[spec.Life] {
-		return kernels.Buffer{}
-	}
-	n := g.last - g.first + 1
-	bytes := spec.Bytes(s.shape.Times(n))
-	return g.blocks[spec.Life].Slice(s.layout(n).off[layer][slot], bytes).As(spec.Type)
-}
-
 // expectInput returns where the stage's input of a micro-batch belongs, making room for it.
 func (s *stage) expectInput(mb int) (kernels.Buffer, error) {
 	x := model.SlotIndex(s.layers[0], model.SlotX)
-	if err := s.block(s.layers[0].Slots()[x].Life, mb); err != nil {
+	if err := s.kept.need(s.layers[0].Slots()[x].Life, mb); err != nil {
 		return kernels.Buffer{}, err
 	}
-	return s.slot(0, x, mb), nil
+	return s.kept.slot(0, x, mb), nil
 }
 
 // expectGradient returns where the gradient of the stage's output belongs.
 func (s *stage) expectGradient(mb int) (kernels.Buffer, error) {
 	end := len(s.layers) - 1
 	if !s.fused[mb] {
-		if err := s.block(model.FromInput, mb); err != nil {
+		if err := s.kept.need(model.FromInput, mb); err != nil {
 			return kernels.Buffer{}, err
 		}
-		return s.slot(end, model.SlotIndex(s.layers[end], model.SlotDY), mb), nil
+		return s.kept.slot(end, model.SlotIndex(s.layers[end], model.SlotDY), mb), nil
 	}
-	f := s.frame(mb)
-	if !f.hasDY {
-		b, err := s.arena.Alloc(s.out().Bytes(s.shape), catTransfers)
-		if err != nil {
-			return kernels.Buffer{}, err
-		}
-		f.dy, f.hasDY = b, true
-	}
-	return f.dy.As(s.out().Type), nil
+	return s.kept.gradient(mb, s.out())
 }
 
 // in and out are the stage's input and output.
@@ -228,10 +118,10 @@ func (s *stage) forward(mb int, out kernels.Buffer, sample data.Sample) error {
 			return err
 		}
 	}
-	if err := s.block(model.UntilInput, mb); err != nil {
+	if err := s.kept.need(model.UntilInput, mb); err != nil {
 		return err
 	}
-	if err := s.block(model.UntilWeight, mb); err != nil {
+	if err := s.kept.need(model.UntilWeight, mb); err != nil {
 		return err
 	}
 	w, err := s.work(model.PassForward, 1)
@@ -240,17 +130,17 @@ func (s *stage) forward(mb int, out kernels.Buffer, sample data.Sample) error {
 	}
 	defer s.arena.Free(w)
 	for _, f := range s.fields {
-		s.dev.CopyIn(s.slot(f.layer, f.slot, mb), sample[f.name])
+		s.dev.CopyIn(s.kept.slot(f.layer, f.slot, mb), sample[f.name])
 	}
 	end := len(s.layers) - 1
 	for i, l := range s.layers {
 		c := s.call(i, mb, w)
 		for j := range c.Slots {
-			c.Slots[j] = s.slot(i, j, mb)
+			c.Slots[j] = s.kept.slot(i, j, mb)
 		}
 		c.Out = out
 		if i < end {
-			c.Out = s.slot(i+1, model.SlotIndex(s.layers[i+1], model.SlotX), mb)
+			c.Out = s.kept.slot(i+1, model.SlotIndex(s.layers[i+1], model.SlotX), mb)
 		}
 		l.Forward(c)
 	}
@@ -260,7 +150,7 @@ func (s *stage) forward(mb int, out kernels.Buffer, sample data.Sample) error {
 // backwardInput performs I of a micro-batch; dx is where the gradient of the
 // stage's input goes, empty for the first stage.
 func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
-	if err := s.block(model.FromInput, mb); err != nil {
+	if err := s.kept.need(model.FromInput, mb); err != nil {
 		return err
 	}
 	w, err := s.work(model.PassInput, 1)
@@ -270,18 +160,16 @@ func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
 	for i := len(s.layers) - 1; i >= 0; i-- {
 		c := s.call(i, mb, w)
 		for j := range c.Slots {
-			c.Slots[j] = s.slot(i, j, mb)
+			c.Slots[j] = s.kept.slot(i, j, mb)
 		}
 		c.DX = dx
 		if i > 0 {
-			c.DX = s.slot(i-1, model.SlotIndex(s.layers[i-1], model.SlotDY), mb)
+			c.DX = s.kept.slot(i-1, model.SlotIndex(s.layers[i-1], model.SlotDY), mb)
 		}
 		s.layers[i].BackwardInput(c)
 	}
 	s.arena.Free(w)
-	f := s.frame(mb)
-	s.arena.Free(f.keep)
-	f.keep, f.hasKeep = kernels.Block{}, false
+	s.kept.endInput(mb)
 	return nil
 }
 
@@ -289,8 +177,8 @@ func (s *stage) backwardInput(mb int, dx kernels.Buffer) error {
 // returns what they kept, to be freed when the device is done with it. The number given
 // to run tells the memory that the operations touch.
 func (s *stage) backwardWeight(first, last int, run func(memory uint64, ops func()) error) ([]kernels.Block, error) {
-	g := s.groups[first]
-	if g == nil || g.last != last {
+	g := s.kept.group(first, last)
+	if g == nil {
 		return nil, fmt.Errorf("stage %d: W of micro-batches %d-%d, which were not kept together", s.index, first, last)
 	}
 	n := last - first + 1
@@ -303,7 +191,7 @@ func (s *stage) backwardWeight(first, last int, run func(memory uint64, ops func
 			c := s.call(i, first, w)
 			c.Shape = c.Shape.Times(n)
 			for j := range c.Slots {
-				c.Slots[j] = s.groupSlot(i, j, g)
+				c.Slots[j] = s.kept.groupSlot(i, j, g)
 			}
 			s.layers[i].BackwardWeight(c)
 		}
@@ -334,15 +222,7 @@ func (s *stage) memoryOf(g *group, work kernels.Block) uint64 {
 
 // drop ends the micro-batches of a group after their W and returns their memory.
 func (s *stage) drop(g *group) (blocks []kernels.Block) {
-	for life := range g.blocks {
-		if g.have[life] {
-			blocks = append(blocks, g.blocks[life])
-		}
-	}
-	delete(s.groups, g.first)
-	for mb := g.first; mb <= g.last; mb++ {
-		delete(s.frames, mb)
-	}
+	blocks = s.kept.end(g)
 	if b, ok := s.read(g.first, g.last); ok {
 		blocks = append(blocks, b)
 	}

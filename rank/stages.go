@@ -19,8 +19,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device) map[int
 			index: op.Stage, base: r.First, layers: layers[r.First:r.End], shape: shape,
 			first: op.Stage == 0, last: op.Stage == sched.Stages-1,
 			arena: arena, dev: dev, lossScale: make([]float32, sched.Microbatches),
-			groupOf: make([]groupRange, sched.Microbatches), fused: make([]bool, sched.Microbatches),
-			layouts: map[int]*layout{}, frames: map[int]*frame{}, groups: map[int]*group{}, typ: w.Model.Config.Type,
+			fused: make([]bool, sched.Microbatches), typ: w.Model.Config.Type,
 		}
 		st.params = model.NewLayout(w.Model.ParamsOf(r))
 		for i, l := range st.layers {
@@ -34,9 +33,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device) map[int
 				st.scratch[p] = max(st.scratch[p], l.Work(model.Pass(p), dev, shape))
 			}
 		}
-		for mb := range st.groupOf {
-			st.groupOf[mb] = groupRange{mb, mb}
-		}
+		st.kept = newStore(arena, st.layers, shape, sched.Microbatches)
 		for _, o := range program {
 			if o.Stage != op.Stage {
 				continue
@@ -45,9 +42,7 @@ func newStages(w Work, me int, arena *kernels.Arena, dev kernels.Device) map[int
 			case schedule.Backward:
 				st.fused[o.First] = true
 			case schedule.BackwardWeight:
-				for mb := o.First; mb <= o.Last; mb++ {
-					st.groupOf[mb] = groupRange{o.First, o.Last}
-				}
+				st.kept.join(o.First, o.Last)
 			}
 		}
 		stages[op.Stage] = st
