@@ -275,7 +275,7 @@ func (tr *Trainer) restore(c *checkpoint.Checkpoint) error {
 	})
 }
 
-// savers lets the checkpoint room talk through a communicator.
+// savers lets the checkpoint package talk through a communicator.
 type savers struct{ c *collectives.Comm }
 
 func (g savers) Rank() int { return g.c.Rank() }

@@ -157,15 +157,15 @@ func (u *update) sumSquares(st *stage) []float64 {
 
 // checkNumbers names where a NaN or Inf came from.
 func (u *update) checkNumbers(v []float64, losses, mbs int, r stepResult) error {
-	mend := "a smaller optimizer.lr, a longer warmup or optimizer.clip usually mends it"
+	remedy := "a smaller optimizer.lr, a longer warmup or optimizer.clip usually helps"
 	if u.m.sched.Async != nil { // which cannot clip
-		mend = "a smaller optimizer.lr or a longer warmup usually mends it (an asynchronous schedule makes several updates a step)"
+		remedy = "a smaller optimizer.lr or a longer warmup usually helps (an asynchronous schedule makes several updates a step)"
 	}
 	finite := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 	if !finite(r.loss) {
 		for i, x := range v[losses : losses+u.replicas*mbs] {
 			if !finite(x) {
-				return exitcode.With(exitcode.Numerics, fmt.Errorf("the loss is %v: replica %d, micro-batch %d gave %v; %s", r.loss, i/mbs, i%mbs, x, mend))
+				return exitcode.With(exitcode.Numerics, fmt.Errorf("the loss is %v: replica %d, micro-batch %d gave %v; %s", r.loss, i/mbs, i%mbs, x, remedy))
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func (u *update) checkNumbers(v []float64, losses, mbs int, r stepResult) error 
 		for i, x := range v[:losses] {
 			if !finite(x) {
 				p := u.params[i]
-				return exitcode.With(exitcode.Numerics, fmt.Errorf("the gradient norm is %v: first at %s (stage %d, layer %s); a smaller optimizer.lr or a longer warmup usually mends it", r.gradNorm, p.name, p.stage, p.layer))
+				return exitcode.With(exitcode.Numerics, fmt.Errorf("the gradient norm is %v: first at %s (stage %d, layer %s); a smaller optimizer.lr or a longer warmup usually helps", r.gradNorm, p.name, p.stage, p.layer))
 			}
 		}
 	}
