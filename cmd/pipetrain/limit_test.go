@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,14 +36,13 @@ func slurmLimit(t *testing.T, job string) {
 	asked, askedOut := begun("asked", "parallel.stages=2")
 	ended, endedOut := begun("ended", "parallel.stages=1", "slurm.signal_before=0s")
 	over(ended)
-	deaf, deafOut := begun("deaf", "parallel.stages=2", "slurm.signal_before=0s", "slurm.requeue=false")
-	held := processesOf(t, deafOut, true)[0]
-	go func() { // Slurm sends SIGCONT too
-		for syscall.Kill(held, syscall.SIGSTOP) == nil {
-			time.Sleep(100 * time.Microsecond)
-		}
-	}()
-	over(deaf)
+	unheeding := func(name string) (id, out string) {
+		id, out = begun(name, "parallel.stages=2", "slurm.signal_before=0s", "slurm.requeue=false")
+		holdStopped(processesOf(t, out, true)[0])
+		over(id)
+		return id, out
+	}
+	deaf, deafOut := unheeding("deaf")
 
 	for _, c := range []struct{ id, out, says string }{{asked, askedOut, "ended with code 7 (USR1)"}, {ended, endedOut, "ended with code 7 (LIMIT)"}} {
 		waitFor(t, "the end of "+c.out, func() bool { return strings.Contains(jobLogs(c.out), "goes back into the queue") })
@@ -65,6 +66,14 @@ func slurmLimit(t *testing.T, job string) {
 	}
 
 	jobEnds(t, deaf, deafOut)
+	for again := range 2 {
+		if rec, err := exitcode.Read(deafOut); err != nil || rec.Code != exitcode.Stopped {
+			break
+		}
+		t.Logf("the rank slipped through between Slurm's SIGCONT and the next SIGSTOP; again")
+		deaf, deafOut = unheeding(fmt.Sprintf("deaf-%d", again+2))
+		jobEnds(t, deaf, deafOut)
+	}
 	if state := jobState(t, deaf); state != "TIMEOUT" {
 		t.Errorf("a job whose rank does not heed TERM is %s", state)
 	}
@@ -76,4 +85,15 @@ func slurmLimit(t *testing.T, job string) {
 		t.Errorf("status says %s", said)
 	}
 	whole(t, deafOut)
+}
+
+// holdStopped stops a process again and again until it is gone: Slurm sends SIGCONT too.
+func holdStopped(pid int) {
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its priority
+		_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, -20)
+		for syscall.Kill(pid, syscall.SIGSTOP) == nil {
+			time.Sleep(50 * time.Microsecond)
+		}
+	}()
 }
