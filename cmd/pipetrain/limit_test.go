@@ -77,11 +77,17 @@ func slurmLimit(t *testing.T, job string) {
 	if state := jobState(t, deaf); state != "TIMEOUT" {
 		t.Errorf("a job whose rank does not heed TERM is %s", state)
 	}
-	// Slurm kills the script and the guard too: nobody is left to write a record, and status has Slurm's word.
+	// Slurm kills the script and the guard too: mostly nobody is left to write a record, and status has Slurm's word.
+	// Where srun ends a moment before the script is killed, the script says that no rank left a record.
+	state := "state  timeout"
 	if rec, err := exitcode.Read(deafOut); err == nil {
-		t.Errorf("exit record %+v", rec)
+		t.Logf("the script was left to say: %s", rec.Reason)
+		if rec.Code != exitcode.Unexpected || !strings.Contains(rec.Reason, "no rank left a record") {
+			t.Errorf("exit record %+v", rec)
+		}
+		state = "TIMEOUT in batch"
 	}
-	if said := mustRun(t, "status", deafOut).stdout; !strings.Contains(said, "state  timeout") {
+	if said := mustRun(t, "status", deafOut).stdout; !strings.Contains(said, state) {
 		t.Errorf("status says %s", said)
 	}
 	whole(t, deafOut)
