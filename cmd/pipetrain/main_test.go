@@ -296,9 +296,9 @@ func losses(t testing.TB, dir string) []float64 {
 // waitFor polls until ok or a minute has gone.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waiting for %s took more than a minute", what)
+			t.Fatalf("waiting for %s took more than three minutes", what)
 		}
 	}
 }

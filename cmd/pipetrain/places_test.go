@@ -35,7 +35,12 @@ func TestBadPlaces(t *testing.T) {
 		for family := range mpiruns {
 			t.Run(family+"/"+name, func(t *testing.T) {
 				before := sharedMemory(t)
-				e := begin(t, append(mpirun(t, family, 4), "--quiet", "--out", p.out, job)...).wait()
+				line := append(mpirun(t, family, 4), "--quiet", "--out", p.out, job)
+				e := begin(t, line...).wait()
+				if strings.Contains(e.stdout, "Segmentation fault") { // one of some 30 under load: MPICH, while its ranks end
+					t.Logf("again: %v", e)
+					e = begin(t, line...).wait()
+				}
 				if e.code != int(exitcode.Environment) || strings.Count(e.stderr, p.out) != 1 || !strings.Contains(e.stderr, p.want) {
 					t.Error(e)
 				}
